@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-void cmd_time(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_time(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	char text[TEXT_NUMBER_MAX];
 	struct timespec now;
@@ -20,7 +20,7 @@ void cmd_time(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	reply_bulk(reply_to(c), text, text_from_i64(text, now.tv_nsec / 1000));
 }
 
-void cmd_role(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_role(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -32,7 +32,7 @@ void cmd_role(struct client *c, unsigned int argc, const struct resp_arg *argv)
 
 /* No replica will ever confirm, so there is nothing to wait for. */
 /* On false the error was replied. */
-static bool wait_timeout(struct client *c, const struct resp_arg *arg, int64_t *timeout)
+static bool wait_timeout(struct caller *c, const struct resp_arg *arg, int64_t *timeout)
 {
 	if (!text_to_i64(arg->ptr, arg->len, timeout))
 		reply_error(reply_to(c), "ERR timeout is not an integer or out of range");
@@ -43,7 +43,7 @@ static bool wait_timeout(struct client *c, const struct resp_arg *arg, int64_t *
 	return false;
 }
 
-void cmd_wait(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_wait(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int64_t replicas, timeout;
 
@@ -53,7 +53,7 @@ void cmd_wait(struct client *c, unsigned int argc, const struct resp_arg *argv)
 }
 
 /* There is no append-only file either. */
-void cmd_waitaof(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_waitaof(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int64_t local, replicas, timeout;
 
@@ -76,7 +76,7 @@ void cmd_waitaof(struct client *c, unsigned int argc, const struct resp_arg *arg
 	}
 }
 
-void cmd_lolwut(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_lolwut(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	static const char text[] = "Redis ver. " REDIS_VERSION "\n";
 	int64_t version;
@@ -87,7 +87,7 @@ void cmd_lolwut(struct client *c, unsigned int argc, const struct resp_arg *argv
 
 /* --- SORT --- */
 
-static bool sort_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool sort_options(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			 bool may_store, const struct resp_arg **store)
 {
 	int64_t unused;
@@ -116,7 +116,7 @@ static bool sort_options(struct client *c, unsigned int argc, const struct resp_
 }
 
 /* Replies what sorting nothing gives: an empty list, which with STORE replaces the destination. */
-static void sorted_nothing(struct client *c, const struct resp_arg *store)
+static void sorted_nothing(struct caller *c, const struct resp_arg *store)
 {
 	int ret = store ? store_delete(c->worker->ctx, store->ptr, store->len, NULL) : 0;
 
@@ -129,7 +129,7 @@ static void sorted_nothing(struct client *c, const struct resp_arg *store)
 }
 
 /* Any value is a string, which cannot be sorted. */
-static void sort(struct client *c, unsigned int argc, const struct resp_arg *argv, bool may_store)
+static void sort(struct caller *c, unsigned int argc, const struct resp_arg *argv, bool may_store)
 {
 	const struct resp_arg *store = NULL;
 	struct store_entry e;
@@ -148,12 +148,12 @@ static void sort(struct client *c, unsigned int argc, const struct resp_arg *arg
 					 "of value");
 }
 
-void cmd_sort(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_sort(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	sort(c, argc, argv, true);
 }
 
-void cmd_sort_ro(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_sort_ro(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	sort(c, argc, argv, false);
 }

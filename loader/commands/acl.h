@@ -194,7 +194,7 @@ struct acl_users {
 
 extern struct acl_user *acl_default; /* never NULL once commands_executor() was called */
 
-static inline const struct acl_user *acl_user_of(const struct client *c)
+static inline const struct acl_user *acl_user_of(const struct caller *c)
 {
 	return c->session.user ? c->session.user : acl_default;
 }
@@ -222,6 +222,8 @@ int acl_set_default_password(const char *password);
 void acl_prepare(void);
 /* Must a client that has not authenticated do so? */
 bool acl_requires_auth(void);
+/* Makes the caller one of a user who may do everything, whom no rule names. */
+void acl_trust(struct caller *c);
 
 /* The user of that name with that password; NULL = none. */
 struct acl_user *acl_authenticate(const struct resp_arg *name, const struct resp_arg *password);
@@ -241,14 +243,14 @@ enum acl_verdict acl_check(const struct acl_user *user, const struct command *cm
 enum acl_context { ACL_COMMAND, ACL_SCRIPT };
 
 /* The same for a client's user; counts and logs what is denied. */
-enum acl_verdict acl_check_client(struct client *c, enum acl_context context,
+enum acl_verdict acl_check_client(struct caller *c, enum acl_context context,
 				  const struct command *cmd, unsigned int argc,
 				  const struct resp_arg *argv);
 
 /* Closes the clients of a user; this one, if it is one of them, after its reply. */
-void acl_close_clients(struct client *c, const struct acl_user *user);
+void acl_close_clients(struct caller *c, const struct acl_user *user);
 /* Closes those of its clients that have subscribed to what `next` does not allow any more. */
-void acl_close_subscribers(struct client *c, const struct acl_user *user,
+void acl_close_subscribers(struct caller *c, const struct acl_user *user,
 			   const struct acl_rules *next);
 
 /* --- acl_file.c --- */
@@ -282,16 +284,16 @@ char *acl_config_lines(const struct config *cfg);
  * Makes the client's user another one (NULL: default), if the password is right; else replies the
  * error, and logs `command`, the word that the client has sent.
  */
-bool acl_login(struct client *c, const struct resp_arg *command, const struct resp_arg *name,
+bool acl_login(struct caller *c, const struct resp_arg *command, const struct resp_arg *name,
 	       const struct resp_arg *password);
 
 /* Replies that a subcommand does not take so many arguments. */
-void reply_acl_usage(struct client *c, const struct resp_arg *subcommand);
+void reply_acl_usage(struct caller *c, const struct resp_arg *subcommand);
 
 /* --- acl_log.c --- */
 
 /* Counts what was denied to a user, and keeps it for ACL LOG. */
-void acl_log_add(struct client *c, enum acl_context context, enum acl_verdict why,
+void acl_log_add(struct caller *c, enum acl_context context, enum acl_verdict why,
 		 const struct resp_arg *object_name, const struct resp_arg *user_name);
 
 #endif

@@ -16,7 +16,7 @@ static int shown(const struct resp_arg *arg)
 	return (int)strnlen(arg->ptr, arg->len);
 }
 
-bool acl_login(struct client *c, const struct resp_arg *command, const struct resp_arg *name,
+bool acl_login(struct caller *c, const struct resp_arg *command, const struct resp_arg *name,
 	       const struct resp_arg *password)
 {
 	static const struct resp_arg standard = { .ptr = (char *)(uintptr_t) "default", .len = 7 };
@@ -35,7 +35,7 @@ bool acl_login(struct client *c, const struct resp_arg *command, const struct re
 	return false;
 }
 
-void reply_acl_usage(struct client *c, const struct resp_arg *subcommand)
+void reply_acl_usage(struct caller *c, const struct resp_arg *subcommand)
 {
 	reply_error(reply_to(c),
 		    "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try ACL HELP.",
@@ -45,7 +45,7 @@ void reply_acl_usage(struct client *c, const struct resp_arg *subcommand)
 /* --- ACL SETUSER, DELUSER --- */
 
 /* The rules that the words make of `rules`, which it takes over; NULL: the error was replied. */
-static struct acl_rules *changed_by(struct client *c, struct acl_rules *rules,
+static struct acl_rules *changed_by(struct caller *c, struct acl_rules *rules,
 				    const struct acl_words *words)
 {
 	int ret = rules ? 0 : -ENOMEM;
@@ -69,7 +69,7 @@ static struct acl_rules *changed_by(struct client *c, struct acl_rules *rules,
  * UDP must not be open while TCP is closed: it is closed before the rules of the user who closes it
  * hold.  If it cannot be, the error is replied.
  */
-static bool udp_follows(struct client *c, const struct resp_arg *name, bool is_default,
+static bool udp_follows(struct caller *c, const struct resp_arg *name, bool is_default,
 			const struct acl_rules *rules)
 {
 	char err[256] = "", text[160];
@@ -82,7 +82,7 @@ static bool udp_follows(struct client *c, const struct resp_arg *name, bool is_d
 	return false;
 }
 
-static void set_user(struct client *c, const struct resp_arg *name, const struct acl_words *words)
+static void set_user(struct caller *c, const struct resp_arg *name, const struct acl_words *words)
 {
 	const struct acl_user *user = acl_find(acl_users(), name->ptr, name->len);
 	struct acl_rules *rules =
@@ -104,7 +104,7 @@ static void set_user(struct client *c, const struct resp_arg *name, const struct
 	acl_tell_server(c->srv);
 }
 
-void cmd_acl_setuser(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_acl_setuser(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct acl_words words;
 	unsigned int failed = 0;
@@ -127,7 +127,7 @@ void cmd_acl_setuser(struct client *c, unsigned int argc, const struct resp_arg 
 	}
 }
 
-void cmd_acl_deluser(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_acl_deluser(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int64_t deleted = 0;
 
@@ -154,7 +154,7 @@ void cmd_acl_deluser(struct client *c, unsigned int argc, const struct resp_arg 
 typedef void describe_fn(const struct acl_selector *s, FILE *out);
 
 /* What `describe` writes, as a text. */
-static void reply_described(struct client *c, describe_fn *describe, const struct acl_selector *s)
+static void reply_described(struct caller *c, describe_fn *describe, const struct acl_selector *s)
 {
 	char *text = NULL;
 	size_t len;
@@ -170,7 +170,7 @@ static void reply_described(struct client *c, describe_fn *describe, const struc
 }
 
 /* Three fields. */
-static void reply_selector(struct client *c, const struct acl_selector *s)
+static void reply_selector(struct caller *c, const struct acl_selector *s)
 {
 	reply_text(reply_to(c), "commands");
 	reply_described(c, acl_describe_commands, s);
@@ -192,7 +192,7 @@ static void reply_user_flags(struct reply *out, const struct acl_rules *r)
 		reply_text(out, "sanitize-payload");
 }
 
-void cmd_acl_getuser(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_acl_getuser(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct acl_user *user = acl_find(acl_users(), argv[2].ptr, argv[2].len);
 	const struct acl_rules *rules = user ? user->rules : NULL;
@@ -218,7 +218,7 @@ void cmd_acl_getuser(struct client *c, unsigned int argc, const struct resp_arg 
 	}
 }
 
-void cmd_acl_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_acl_list(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct acl_users *all = acl_users();
 
@@ -233,7 +233,7 @@ void cmd_acl_list(struct client *c, unsigned int argc, const struct resp_arg *ar
 	}
 }
 
-void cmd_acl_users(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_acl_users(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct acl_users *all = acl_users();
 
@@ -244,7 +244,7 @@ void cmd_acl_users(struct client *c, unsigned int argc, const struct resp_arg *a
 		reply_bulk(reply_to(c), all->list[i]->name, all->list[i]->len);
 }
 
-void cmd_acl_whoami(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_acl_whoami(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -254,7 +254,7 @@ void cmd_acl_whoami(struct client *c, unsigned int argc, const struct resp_arg *
 /* --- ACL CAT, GENPASS, DRYRUN --- */
 
 /* Commands of a category, as far as xkv has them. */
-static void reply_category(struct client *c, unsigned int category)
+static void reply_category(struct caller *c, unsigned int category)
 {
 	const struct acl_command *each = NULL;
 	struct reply names;
@@ -271,7 +271,7 @@ static void reply_category(struct client *c, unsigned int category)
 	reply_splice(reply_to(c), &names);
 }
 
-void cmd_acl_cat(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_acl_cat(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	unsigned int category;
 
@@ -293,7 +293,7 @@ void cmd_acl_cat(struct client *c, unsigned int argc, const struct resp_arg *arg
 	}
 }
 
-void cmd_acl_genpass(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_acl_genpass(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	unsigned char bytes[GENPASS_BITS / 8];
 	char text[2 * sizeof(bytes) + 1];
@@ -325,7 +325,7 @@ void cmd_acl_genpass(struct client *c, unsigned int argc, const struct resp_arg 
 }
 
 /* ACL DRYRUN: what a user would be refused, as a text. */
-static void reply_denied(struct client *c, enum acl_verdict verdict, const struct command *cmd,
+static void reply_denied(struct caller *c, enum acl_verdict verdict, const struct command *cmd,
 			 const struct resp_arg *arg)
 {
 	char name[COMMAND_NAME_MAX], *text = NULL;
@@ -345,7 +345,7 @@ static void reply_denied(struct client *c, enum acl_verdict verdict, const struc
 	free(text);
 }
 
-void cmd_acl_dryrun(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_acl_dryrun(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct acl_user *user = acl_find(acl_users(), argv[2].ptr, argv[2].len);
 	const struct command *cmd = command_find(argc - 3, argv + 3);
@@ -376,7 +376,7 @@ void cmd_acl_dryrun(struct client *c, unsigned int argc, const struct resp_arg *
 
 /* --- ACL LOAD, SAVE --- */
 
-static bool has_file(struct client *c)
+static bool has_file(struct caller *c)
 {
 	if (c->srv->cfg->aclfile[0])
 		return true;
@@ -389,7 +389,7 @@ static bool has_file(struct client *c)
 }
 
 /* As in Redis, the clients of all users but `default` are closed. */
-static void adopt(struct client *c, struct acl_users *next)
+static void adopt(struct caller *c, struct acl_users *next)
 {
 	const struct acl_users *all = acl_users();
 
@@ -401,7 +401,7 @@ static void adopt(struct client *c, struct acl_users *next)
 	driver_take_back(c->srv);
 }
 
-void cmd_acl_load(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_acl_load(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct acl_users next = { 0 };
 	char *errors;
@@ -420,7 +420,7 @@ void cmd_acl_load(struct client *c, unsigned int argc, const struct resp_arg *ar
 	free(errors);
 }
 
-void cmd_acl_save(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_acl_save(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;

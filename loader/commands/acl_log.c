@@ -115,7 +115,7 @@ static struct acl_entry *entry_new(enum acl_verdict why, const char *context,
 	return NULL;
 }
 
-static void count(struct client *c, enum acl_verdict why)
+static void count(struct caller *c, enum acl_verdict why)
 {
 	static const enum counter counters[] = { [ACL_DENIED_COMMAND] = STAT_ACL_COMMAND,
 						 [ACL_DENIED_KEY] = STAT_ACL_KEY,
@@ -134,7 +134,7 @@ static struct resp_arg shortened(const struct resp_arg *text)
 	return part;
 }
 
-void acl_log_add(struct client *c, enum acl_context context, enum acl_verdict why,
+void acl_log_add(struct caller *c, enum acl_context context, enum acl_verdict why,
 		 const struct resp_arg *object_name, const struct resp_arg *user_name)
 {
 	const struct resp_arg object = shortened(object_name), user = shortened(user_name);
@@ -189,7 +189,7 @@ static void reply_entry(struct reply *r, const struct acl_entry *e)
 	reply_int(r, e->ms);
 }
 
-void cmd_acl_log(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_acl_log(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct acl_entry *e = NULL;
 	int64_t most = 10;

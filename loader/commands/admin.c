@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Commands about the connection, the configuration, snapshots and the server itself. */
 #include "impl.h"
+#include "net/client.h"
 
 #include "acl.h"
 
@@ -20,7 +21,7 @@
 
 /* --- connection --- */
 
-void cmd_ping(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_ping(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc > 2)
 		reply_error(reply_to(c), "ERR wrong number of arguments for 'ping' command");
@@ -35,13 +36,13 @@ void cmd_ping(struct client *c, unsigned int argc, const struct resp_arg *argv)
 		reply_status(reply_to(c), "PONG");
 }
 
-void cmd_echo(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_echo(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	reply_bulk(reply_to(c), argv[1].ptr, argv[1].len);
 }
 
-void cmd_quit(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_quit(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -49,7 +50,7 @@ void cmd_quit(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	c->closing = true;
 }
 
-void cmd_auth(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_auth(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc > 3)
 		reply_error(reply_to(c), "ERR syntax error");
@@ -62,7 +63,7 @@ void cmd_auth(struct client *c, unsigned int argc, const struct resp_arg *argv)
 }
 
 /* Names must not break the lines of CLIENT LIST. */
-static bool is_name(struct client *c, const char *what, const struct resp_arg *name)
+static bool is_name(struct caller *c, const char *what, const struct resp_arg *name)
 {
 	for (size_t i = 0; i < name->len; i++)
 		if (name->ptr[i] < '!' || name->ptr[i] > '~') {
@@ -74,7 +75,7 @@ static bool is_name(struct client *c, const char *what, const struct resp_arg *n
 	return true;
 }
 
-static bool set_text(struct client *c, char **at, const struct resp_arg *value)
+static bool set_text(struct caller *c, char **at, const struct resp_arg *value)
 {
 	char *copy = value->len ? strndup(value->ptr, value->len) : NULL;
 
@@ -87,7 +88,7 @@ static bool set_text(struct client *c, char **at, const struct resp_arg *value)
 	return true;
 }
 
-static bool set_name(struct client *c, const struct resp_arg *name)
+static bool set_name(struct caller *c, const struct resp_arg *name)
 {
 	return is_name(c, "Client names", name) && set_text(c, &c->session.name, name);
 }
@@ -97,7 +98,7 @@ struct hello {
 	const struct resp_arg *user, *password, *name;
 };
 
-static bool hello_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool hello_options(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			  struct hello *h)
 {
 	for (unsigned int i = 2; i < argc; i++) {
@@ -119,7 +120,7 @@ static bool hello_options(struct client *c, unsigned int argc, const struct resp
 	return true;
 }
 
-static bool hello_version(struct client *c, const struct resp_arg *arg, int64_t *version)
+static bool hello_version(struct caller *c, const struct resp_arg *arg, int64_t *version)
 {
 	if (!text_to_i64(arg->ptr, arg->len, version)) {
 		reply_error(reply_to(c), "ERR Protocol version is not an integer or out of range");
@@ -132,7 +133,7 @@ static bool hello_version(struct client *c, const struct resp_arg *arg, int64_t 
 	return true;
 }
 
-static void reply_hello(struct client *c)
+static void reply_hello(struct caller *c)
 {
 	struct reply *r = reply_to(c);
 
@@ -153,7 +154,7 @@ static void reply_hello(struct client *c)
 	reply_array(r, 0);
 }
 
-void cmd_hello(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_hello(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct hello h = { 0 };
 
@@ -162,7 +163,7 @@ void cmd_hello(struct client *c, unsigned int argc, const struct resp_arg *argv)
 		return;
 	if (h.user && !acl_login(c, &argv[0], h.user, h.password))
 		return;
-	if (client_needs_auth(c)) {
+	if (caller_needs_auth(c)) {
 		reply_error(reply_to(c),
 			    "NOAUTH HELLO must be called with the client already authenticated, "
 			    "otherwise the HELLO AUTH <user> <pass> option can be used to "
@@ -177,7 +178,7 @@ void cmd_hello(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	reply_hello(c);
 }
 
-void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_reset(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -192,14 +193,14 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 
 /* --- CLIENT --- */
 
-void cmd_client_id(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_id(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
 	reply_int(reply_to(c), (int64_t)c->id);
 }
 
-void cmd_client_getname(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_getname(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -209,14 +210,14 @@ void cmd_client_getname(struct client *c, unsigned int argc, const struct resp_a
 		reply_null(reply_to(c));
 }
 
-void cmd_client_setname(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_setname(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (set_name(c, &argv[2]))
 		reply_ok(reply_to(c));
 }
 
-void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_setinfo(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	bool name = arg_is(&argv[2], "lib-name");
 
@@ -232,7 +233,7 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 #define CLIENT_FLAGS 12 /* at most, with the NUL */
 
 /* As in Redis, in its order. */
-static const char *client_flags(struct client *c, char text[CLIENT_FLAGS])
+static const char *client_flags(struct caller *c, char text[CLIENT_FLAGS])
 {
 	unsigned int tracking = tracking_of(c)->flags;
 	char *to = text;
@@ -249,7 +250,7 @@ static const char *client_flags(struct client *c, char text[CLIENT_FLAGS])
 		*to++ = 'R';
 	if (tracking & TRACKING_BCAST)
 		*to++ = 'B';
-	if (connection_is_unix(&c->stream.conn))
+	if (connection_is_unix(&client_of(c)->stream.conn))
 		*to++ = 'U';
 	if (c->session.no_evict)
 		*to++ = 'e';
@@ -265,9 +266,10 @@ static const char *client_flags(struct client *c, char text[CLIENT_FLAGS])
  * One client as CLIENT LIST shows it; fields of Redis' that have no meaning here are left out.  Of
  * the names that it has given itself, and of its user's, at most `most` bytes.
  */
-static void print_client(FILE *out, struct client *c, int most)
+static void print_client(FILE *out, struct client *client, int most)
 {
-	const struct stream *stream = &c->stream;
+	struct caller *c = &client->caller;
+	const struct stream *stream = &client->stream;
 	const struct session *s = &c->session;
 	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX], flags[CLIENT_FLAGS];
 	double now = monotonic_seconds();
@@ -281,19 +283,19 @@ static void print_client(FILE *out, struct client *c, int most)
 		"events=%s cmd=%s "
 		"user=%.*s redir=%lld resp=%u lib-name=%.*s lib-ver=%.*s",
 		(unsigned long long)c->id, peer, local, stream->conn.fd, most,
-		s->name ? s->name : "", (long long)(now - c->since),
-		(long long)(now - client_active(c)), client_flags(c, flags), s->db,
+		s->name ? s->name : "", (long long)(now - client->since),
+		(long long)(now - client_active(client)), client_flags(c, flags), s->db,
 		s->subscribed[TOPIC_CHANNEL].count, s->subscribed[TOPIC_PATTERN].count,
 		s->subscribed[TOPIC_SHARD].count, s->multi ? (int)transaction_of(c)->count : -1,
 		transaction_of(c)->watched_count, stream_pending(stream),
 		stream->in.cap - stream->in.len, stream->parser.cap * sizeof(struct resp_arg),
-		s->reply.out.bytes, c->memory, ev_is_active(&stream->writable) ? "rw" : "r",
+		s->reply.out.bytes, client->memory, ev_is_active(&stream->writable) ? "rw" : "r",
 		s->last ? command_full_name(s->last, name) : "NULL", most, acl_user_of(c)->name,
 		tracking_of(c)->flags ? (long long)tracking_of(c)->redirect : -1, s->reply.protocol,
 		most, s->lib_name ? s->lib_name : "", most, s->lib_version ? s->lib_version : "");
 }
 
-char *client_info(struct client *c, int most)
+char *client_info(struct caller *c, int most)
 {
 	char *text = NULL;
 	size_t len;
@@ -301,14 +303,15 @@ char *client_info(struct client *c, int most)
 
 	if (!out)
 		return NULL;
-	print_client(out, c, most);
+	if (client_of(c))
+		print_client(out, client_of(c), most);
 	if (!fclose(out))
 		return text;
 	free(text);
 	return NULL;
 }
 
-FILE *reply_collect(struct client *c, char **text, size_t *len)
+FILE *reply_collect(struct caller *c, char **text, size_t *len)
 {
 	FILE *file = open_memstream(text, len);
 
@@ -317,7 +320,7 @@ FILE *reply_collect(struct client *c, char **text, size_t *len)
 	return file;
 }
 
-void reply_collected(struct client *c, FILE *file, char **text, size_t *len)
+void reply_collected(struct caller *c, FILE *file, char **text, size_t *len)
 {
 	if (fclose(file))
 		reply_error(reply_to(c), "ERR out of memory");
@@ -326,7 +329,7 @@ void reply_collected(struct client *c, FILE *file, char **text, size_t *len)
 	free(*text);
 }
 
-void cmd_client_info(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_info(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	char *text = NULL;
 	size_t len;
@@ -336,7 +339,7 @@ void cmd_client_info(struct client *c, unsigned int argc, const struct resp_arg 
 	(void)argv;
 	if (!out)
 		return;
-	print_client(out, c, INT_MAX);
+	print_client(out, client_of(c), INT_MAX);
 	putc('\n', out);
 	reply_collected(c, out, &text, &len);
 }
@@ -353,7 +356,7 @@ struct client_filter {
 };
 
 /* On false the error was replied. */
-static bool filter_type(struct client *c, const struct resp_arg *type, struct client_filter *f)
+static bool filter_type(struct caller *c, const struct resp_arg *type, struct client_filter *f)
 {
 	f->type = type;
 	if (arg_is(type, "normal") || arg_is(type, "pubsub") || arg_is(type, "master") ||
@@ -364,7 +367,7 @@ static bool filter_type(struct client *c, const struct resp_arg *type, struct cl
 	return false;
 }
 
-static bool filter_id(struct client *c, const struct resp_arg *arg, struct client_filter *f,
+static bool filter_id(struct caller *c, const struct resp_arg *arg, struct client_filter *f,
 		      const char *error)
 {
 	int64_t id;
@@ -377,7 +380,7 @@ static bool filter_id(struct client *c, const struct resp_arg *arg, struct clien
 	return true;
 }
 
-static bool list_filter(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool list_filter(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			struct client_filter *f)
 {
 	if (argc == 4 && arg_is(&argv[2], "type"))
@@ -393,27 +396,27 @@ static bool list_filter(struct client *c, unsigned int argc, const struct resp_a
 	return argc == 2;
 }
 
-static bool is_address_of(const struct resp_arg *arg, const struct client *c, bool peer)
+static bool is_address_of(const struct resp_arg *arg, const struct caller *c, bool peer)
 {
 	char text[ADDRESS_TEXT];
 
-	connection_address(&c->stream.conn, peer, text);
+	c->kind->address(c, peer, text);
 	return arg->len == strlen(text) && memcmp(arg->ptr, text, arg->len) == 0;
 }
 
-static bool is_of_type(const struct client *c, const struct resp_arg *type)
+static bool is_of_type(const struct caller *c, const struct resp_arg *type)
 {
 	return arg_is(type, session_is_subscriber(&c->session) ? "pubsub" : "normal");
 }
 
-static bool filter_has(const struct client_filter *f, const struct client *c)
+static bool filter_has(const struct client_filter *f, const struct caller *c)
 {
 	bool found = !f->ids;
 
 	for (unsigned int i = 0; i < f->ids && !found; i++)
 		found = f->id[i] == c->id;
 	return found && (!f->type || is_of_type(c, f->type)) &&
-	       (!f->age || (int64_t)(monotonic_seconds() - c->since) >= f->age) &&
+	       (!f->age || (int64_t)(monotonic_seconds() - client_of(c)->since) >= f->age) &&
 	       (!f->user || f->user == acl_user_of(c)) &&
 	       (!f->addr || is_address_of(f->addr, c, true)) &&
 	       (!f->laddr || is_address_of(f->laddr, c, false));
@@ -421,26 +424,26 @@ static bool filter_has(const struct client_filter *f, const struct client *c)
 
 static int by_id(const void *a, const void *b)
 {
-	const struct client *x = *(struct client *const *)a, *y = *(struct client *const *)b;
+	const struct caller *x = *(struct caller *const *)a, *y = *(struct caller *const *)b;
 
 	return (x->id > y->id) - (x->id < y->id);
 }
 
-static void print_line(FILE *out, struct client *c)
+static void print_line(FILE *out, struct caller *c)
 {
-	print_client(out, c, INT_MAX);
+	print_client(out, client_of(c), INT_MAX);
 	putc('\n', out);
 }
 
 /* In the order in which they came; without memory for that, in any. */
 static void print_clients(FILE *out, const struct server *s, const struct client_filter *f)
 {
-	struct client **sorted, *each = NULL;
+	struct caller **sorted, *each = NULL;
 	unsigned int count = 0, n = 0;
 
 	while ((each = client_next(s, each)))
 		count++;
-	sorted = calloc(count + 1, sizeof(struct client *));
+	sorted = calloc(count + 1, sizeof(struct caller *));
 	while ((each = client_next(s, each))) {
 		if (each->dead || !filter_has(f, each))
 			continue;
@@ -450,16 +453,16 @@ static void print_clients(FILE *out, const struct server *s, const struct client
 			print_line(out, each);
 	}
 	if (n)
-		qsort(sorted, n, sizeof(struct client *), by_id);
+		qsort(sorted, n, sizeof(struct caller *), by_id);
 	for (unsigned int i = 0; i < n; i++)
 		print_line(out, sorted[i]);
 	free(sorted);
 }
 
-void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_list(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct client_filter filter = { .type = NULL };
-	struct client *named;
+	struct caller *named;
 	char *text = NULL;
 	size_t len;
 	FILE *out;
@@ -479,7 +482,7 @@ void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg 
 	reply_collected(c, out, &text, &len);
 }
 
-static bool filter_user(struct client *c, const struct resp_arg *name, struct client_filter *f)
+static bool filter_user(struct caller *c, const struct resp_arg *name, struct client_filter *f)
 {
 	f->user = acl_find(acl_users(), name->ptr, name->len);
 	if (!f->user)
@@ -488,7 +491,7 @@ static bool filter_user(struct client *c, const struct resp_arg *name, struct cl
 	return f->user;
 }
 
-static bool filter_age(struct client *c, const struct resp_arg *arg, struct client_filter *f)
+static bool filter_age(struct caller *c, const struct resp_arg *arg, struct client_filter *f)
 {
 	if (!text_to_i64(arg->ptr, arg->len, &f->age))
 		reply_error(reply_to(c), "ERR maxage is not an integer or out of range");
@@ -499,7 +502,7 @@ static bool filter_age(struct client *c, const struct resp_arg *arg, struct clie
 	return false;
 }
 
-static bool kill_option(struct client *c, const struct resp_arg *word, const struct resp_arg *value,
+static bool kill_option(struct caller *c, const struct resp_arg *word, const struct resp_arg *value,
 			struct client_filter *f)
 {
 	if (arg_is(word, "id")) {
@@ -526,9 +529,9 @@ static bool kill_option(struct client *c, const struct resp_arg *word, const str
 }
 
 /* Closes the clients that match, this one after its reply.  Returns how many. */
-static unsigned int kill_clients(struct client *c, const struct client_filter *f)
+static unsigned int kill_clients(struct caller *c, const struct client_filter *f)
 {
-	struct client *each, *next;
+	struct caller *each, *next;
 	unsigned int killed = 0;
 
 	for (each = client_next(c->srv, NULL); each; each = next) {
@@ -539,12 +542,12 @@ static unsigned int kill_clients(struct client *c, const struct client_filter *f
 		if (each == c)
 			c->closing = true;
 		else
-			client_close(each);
+			each->kind->close(each);
 	}
 	return killed;
 }
 
-void cmd_client_kill(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_kill(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct client_filter f = { .skip_self = argc > 3 };
 
@@ -566,7 +569,7 @@ void cmd_client_kill(struct client *c, unsigned int argc, const struct resp_arg 
 	reply_int(reply_to(c), kill_clients(c, &f));
 }
 
-static void set_on_off(struct client *c, const struct resp_arg *arg, bool *setting)
+static void set_on_off(struct caller *c, const struct resp_arg *arg, bool *setting)
 {
 	bool on = arg_is(arg, "on");
 
@@ -578,13 +581,13 @@ static void set_on_off(struct client *c, const struct resp_arg *arg, bool *setti
 	reply_ok(reply_to(c));
 }
 
-void cmd_client_no_evict(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_no_evict(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	set_on_off(c, &argv[2], &c->session.no_evict);
 }
 
-void cmd_client_no_touch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_no_touch(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	set_on_off(c, &argv[2], &c->session.no_touch);
@@ -592,7 +595,7 @@ void cmd_client_no_touch(struct client *c, unsigned int argc, const struct resp_
 
 /* --- INFO and CONFIG --- */
 
-void cmd_info(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_info(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	size_t len;
 	char *text = info_text(c->srv, argc - 1, argv + 1, &len);
@@ -605,7 +608,7 @@ void cmd_info(struct client *c, unsigned int argc, const struct resp_arg *argv)
 }
 
 /* Copies of arguments as C strings; NULL if out of memory or an argument holds a NUL. */
-static char **strings_from(struct client *c, unsigned int count, const struct resp_arg *argv)
+static char **strings_from(struct caller *c, unsigned int count, const struct resp_arg *argv)
 {
 	char **strings = calloc(count + 1, sizeof(*strings));
 
@@ -648,12 +651,12 @@ static void add_directive(void *arg, const char *name, const char *value)
 	d->count++;
 }
 
-void cmd_config_get(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_config_get(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct directives found = { .count = 0 };
 	char **patterns;
 
-	if (c->stream.parser.pos > PATTERNS_MAX) {
+	if (c->call.len > PATTERNS_MAX) {
 		reply_error(reply_to(c), "ERR the patterns are longer than %d bytes", PATTERNS_MAX);
 		return;
 	}
@@ -671,7 +674,7 @@ void cmd_config_get(struct client *c, unsigned int argc, const struct resp_arg *
 	strings_free(patterns, argc - 2);
 }
 
-static void reply_config_error(struct client *c, int error, const char *name, const char *text)
+static void reply_config_error(struct caller *c, int error, const char *name, const char *text)
 {
 	static const char failed[] = "ERR CONFIG SET failed (possibly related to argument";
 
@@ -693,12 +696,11 @@ static void reply_config_error(struct client *c, int error, const char *name, co
 }
 
 /* Replies an error if one of the pairs guards access and this client may not change it. */
-static bool may_set(struct client *c, char *const words[], unsigned int count)
+static bool may_set(struct caller *c, char *const words[], unsigned int count)
 {
 	enum protected_configs who = c->srv->cfg->protected_configs;
 
-	if (who == PROTECTED_YES ||
-	    (who == PROTECTED_LOCAL && connection_is_local(&c->stream.conn)))
+	if (who == PROTECTED_YES || (who == PROTECTED_LOCAL && c->kind->is_local(c)))
 		return true;
 	for (unsigned int i = 0; i < count; i += 2) {
 		if (!config_guards_access(words[i]))
@@ -713,7 +715,7 @@ static bool may_set(struct client *c, char *const words[], unsigned int count)
 }
 
 /* Whether enough files may be open for the clients asked for; if not, replies as Redis does. */
-static bool clients_fit(struct client *c, const struct config_pair *pairs, unsigned int count)
+static bool clients_fit(struct caller *c, const struct config_pair *pairs, unsigned int count)
 {
 	unsigned int possible;
 	int64_t wanted;
@@ -753,7 +755,7 @@ static int follow_access(struct server *s, const struct config_pair *pairs, unsi
 	return ret;
 }
 
-void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_config_set(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	unsigned int count = argc - 2, failed = 0;
 	struct config_pair *pairs;
@@ -791,7 +793,7 @@ out:
 	strings_free(words, count);
 }
 
-void cmd_config_rewrite(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_config_rewrite(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const char *path = c->srv->opt.config_file;
 	char err[256] = "out of memory", *users = acl_config_lines(c->srv->cfg);
@@ -810,7 +812,7 @@ void cmd_config_rewrite(struct client *c, unsigned int argc, const struct resp_a
 	free(users);
 }
 
-void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_config_resetstat(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -822,7 +824,7 @@ void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp
 
 /* --- MEMORY --- */
 
-void cmd_memory_purge(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_memory_purge(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -832,7 +834,7 @@ void cmd_memory_purge(struct client *c, unsigned int argc, const struct resp_arg
 
 /* --- snapshots and shutdown --- */
 
-static void reply_save_error(struct client *c, int error)
+static void reply_save_error(struct caller *c, int error)
 {
 	struct snapshot_info info;
 
@@ -844,7 +846,7 @@ static void reply_save_error(struct client *c, int error)
 			    info.last_error[0] ? info.last_error : strerror(-error));
 }
 
-void cmd_save(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_save(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int ret = snapshot_save(c->srv->store, c->srv->cfg);
 
@@ -857,7 +859,7 @@ void cmd_save(struct client *c, unsigned int argc, const struct resp_arg *argv)
 		reply_ok(reply_to(c));
 }
 
-void cmd_bgsave(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_bgsave(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int ret;
 
@@ -872,7 +874,7 @@ void cmd_bgsave(struct client *c, unsigned int argc, const struct resp_arg *argv
 		reply_status(reply_to(c), "Background saving started");
 }
 
-void cmd_lastsave(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_lastsave(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct snapshot_info info;
 
@@ -882,7 +884,7 @@ void cmd_lastsave(struct client *c, unsigned int argc, const struct resp_arg *ar
 	reply_int(reply_to(c), (int64_t)info.last_save);
 }
 
-void cmd_shutdown(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_shutdown(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	enum shutdown_save save = SHUTDOWN_BY_RULES;
 	bool force = false, abort = false;

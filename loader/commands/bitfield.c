@@ -28,7 +28,7 @@ struct fields {
 /* --- parsing --- */
 
 /* A type: "i" or "u", and the number of bits. */
-static bool field_type(struct client *c, const struct resp_arg *arg, struct field_op *op)
+static bool field_type(struct caller *c, const struct resp_arg *arg, struct field_op *op)
 {
 	int64_t bits;
 
@@ -44,7 +44,7 @@ static bool field_type(struct client *c, const struct resp_arg *arg, struct fiel
 	return false;
 }
 
-static bool overflow_type(struct client *c, const struct resp_arg *arg, enum field_overflow *type)
+static bool overflow_type(struct caller *c, const struct resp_arg *arg, enum field_overflow *type)
 {
 	static const char *const names[] = { "wrap", "sat", "fail" };
 
@@ -59,7 +59,7 @@ static bool overflow_type(struct client *c, const struct resp_arg *arg, enum fie
 }
 
 /* Parses an operation at argv[at] into the next place.  Returns its words, 0 = error, replied. */
-static unsigned int field_operation(struct client *c, unsigned int argc,
+static unsigned int field_operation(struct caller *c, unsigned int argc,
 				    const struct resp_arg *argv, unsigned int at, struct fields *f)
 {
 	static const struct {
@@ -91,7 +91,7 @@ static unsigned int field_operation(struct client *c, unsigned int argc,
 	return names[i].words;
 }
 
-static bool fields_parse(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool fields_parse(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			 struct fields *f)
 {
 	enum field_overflow overflow = OVERFLOW_WRAP;
@@ -174,7 +174,7 @@ static bool field_write(struct field_op *op, unsigned char *bytes, size_t len)
 	return now != old;
 }
 
-static int change_fields(struct client *c, void *arg, struct value *v)
+static int change_fields(struct caller *c, void *arg, struct value *v)
 {
 	struct fields *f = arg;
 	bool changed = f->bytes_needed > v->len;
@@ -195,7 +195,7 @@ static int change_fields(struct client *c, void *arg, struct value *v)
 	return changed ? CHANGE_VALUE : CHANGE_NOTHING;
 }
 
-static bool read_fields(struct client *c, const struct resp_arg *key, struct fields *f)
+static bool read_fields(struct caller *c, const struct resp_arg *key, struct fields *f)
 {
 	struct store_entry e;
 
@@ -206,7 +206,7 @@ static bool read_fields(struct client *c, const struct resp_arg *key, struct fie
 	return true;
 }
 
-static void reply_fields(struct client *c, const struct fields *f)
+static void reply_fields(struct caller *c, const struct fields *f)
 {
 	reply_array(reply_to(c), f->count);
 	for (unsigned int i = 0; i < f->count; i++) {
@@ -217,7 +217,7 @@ static void reply_fields(struct client *c, const struct fields *f)
 	}
 }
 
-static void bitfield(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static void bitfield(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 		     bool may_write)
 {
 	struct fields f = { .ops = calloc(argc, sizeof(*f.ops)) };
@@ -238,12 +238,12 @@ static void bitfield(struct client *c, unsigned int argc, const struct resp_arg 
 	free(f.ops);
 }
 
-void cmd_bitfield(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_bitfield(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	bitfield(c, argc, argv, true);
 }
 
-void cmd_bitfield_ro(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_bitfield_ro(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	bitfield(c, argc, argv, false);
 }

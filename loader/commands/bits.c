@@ -9,7 +9,7 @@
 
 /* --- one bit --- */
 
-bool check_bit_offset(struct client *c, const struct resp_arg *arg, unsigned int unit,
+bool check_bit_offset(struct caller *c, const struct resp_arg *arg, unsigned int unit,
 		      uint64_t *out)
 {
 	bool in_units = unit && arg->len && arg->ptr[0] == '#';
@@ -35,7 +35,7 @@ struct set_bit {
 	bool on, was;
 };
 
-static int set_bit(struct client *c, void *arg, struct value *v)
+static int set_bit(struct caller *c, void *arg, struct value *v)
 {
 	struct set_bit *x = arg;
 	bool grows = x->offset / 8 >= v->len;
@@ -54,7 +54,7 @@ static int set_bit(struct client *c, void *arg, struct value *v)
 	return CHANGE_VALUE;
 }
 
-void cmd_setbit(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_setbit(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct set_bit x = { 0 };
 	int64_t bit;
@@ -71,7 +71,7 @@ void cmd_setbit(struct client *c, unsigned int argc, const struct resp_arg *argv
 		reply_int(reply_to(c), x.was);
 }
 
-void cmd_getbit(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_getbit(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct store_entry e;
 	uint64_t offset;
@@ -88,7 +88,7 @@ void cmd_getbit(struct client *c, unsigned int argc, const struct resp_arg *argv
 /* --- ranges of bits --- */
 
 /* The unit of a range, BYTE or BIT. */
-static bool range_unit(struct client *c, const struct resp_arg *arg, bool *bits)
+static bool range_unit(struct caller *c, const struct resp_arg *arg, bool *bits)
 {
 	*bits = arg_is(arg, "bit");
 	if (*bits || arg_is(arg, "byte"))
@@ -159,7 +159,7 @@ static int64_t find_bit(const unsigned char *bytes, int64_t first, int64_t last,
 	return -1;
 }
 
-void cmd_bitcount(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_bitcount(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int64_t first = 0, last = -1;
 	struct store_entry e;
@@ -190,7 +190,7 @@ void cmd_bitcount(struct client *c, unsigned int argc, const struct resp_arg *ar
 }
 
 /* BITPOS's range.  On false the error was replied. */
-static bool find_range(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool find_range(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 		       int64_t *first, int64_t *last, bool *bits)
 {
 	if (argc > 6) {
@@ -202,7 +202,7 @@ static bool find_range(struct client *c, unsigned int argc, const struct resp_ar
 	       (argc < 5 || check_integer(c, &argv[4], last));
 }
 
-void cmd_bitpos(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_bitpos(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int64_t bit, first = 0, last = -1, at = -1;
 	struct store_entry e;
@@ -268,7 +268,7 @@ static void combine_bytes(enum bit_op op, unsigned char *restrict to,
  * One source after the other.  If the key is among them it may be another value than the one in
  * `v`; but then it has been changed, and nothing is written.
  */
-static int combine(struct client *c, void *arg, struct value *v)
+static int combine(struct caller *c, void *arg, struct value *v)
 {
 	struct combine *x = arg;
 	struct store_entry e;
@@ -291,7 +291,7 @@ static int combine(struct client *c, void *arg, struct value *v)
 	return ret ? ret : v->len ? CHANGE_REPLACE : CHANGE_DELETE;
 }
 
-static bool combine_op(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool combine_op(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 		       enum bit_op *op)
 {
 	static const char *const names[] = { "and", "or", "xor", "not" };
@@ -307,7 +307,7 @@ static bool combine_op(struct client *c, unsigned int argc, const struct resp_ar
 	return false;
 }
 
-void cmd_bitop(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_bitop(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct combine x = { .sources = &argv[3], .count = argc - 3 };
 

@@ -101,7 +101,7 @@ static void on_commit(void *arg, const struct feed_change *changes, unsigned int
 		tell_later(ch, changes, count, recorded);
 }
 
-void changes_miss(struct client *c, const void *key, size_t key_len)
+void changes_miss(struct caller *c, const void *key, size_t key_len)
 {
 	struct changes *ch = changes_of(c->srv);
 	const struct feed_change miss = {

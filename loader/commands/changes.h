@@ -16,7 +16,7 @@
 
 #include "store/feed.h"
 
-struct client;
+struct caller;
 struct listener;
 struct metrics;
 struct server;
@@ -66,7 +66,7 @@ void changes_free(struct changes *ch);
 void changes_before_replies(struct worker *w);
 
 /* A command found no entry for a key that it reads: told in order with its changes. */
-void changes_miss(struct client *c, const void *key, size_t key_len);
+void changes_miss(struct caller *c, const void *key, size_t key_len);
 
 /*
  * Has clients that track told, by the loop and not within a command, which may be a part of EXEC:

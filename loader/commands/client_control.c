@@ -11,15 +11,15 @@
  * A postponed command is parsed again later.  Not so a line with quotes, which parsing has changed:
  * it is executed.  Operations over UDP are not held back: their clients would repeat them.
  */
-static bool can_wait(const struct client *c)
+static bool can_wait(const struct caller *c)
 {
-	const char *start = stream_command(&c->stream);
+	const char *start = c->call.bytes;
 
-	return *start == '*' || (!memchr(start, '"', c->stream.parser.pos) &&
-				 !memchr(start, '\'', c->stream.parser.pos));
+	return *start == '*' ||
+	       (!memchr(start, '"', c->call.len) && !memchr(start, '\'', c->call.len));
 }
 
-bool client_pause_stops(struct client *c, const struct command *cmd, const struct resp_arg *argv)
+bool client_pause_stops(struct caller *c, const struct command *cmd, const struct resp_arg *argv)
 {
 	if (command_runs_script(cmd))
 		return script_may_write(c, cmd, argv);
@@ -27,14 +27,14 @@ bool client_pause_stops(struct client *c, const struct command *cmd, const struc
 	       (cmd->fn == cmd_exec && transaction_of(c)->pause_stops);
 }
 
-bool client_postpones(struct client *c, const struct command *cmd, const struct resp_arg *argv)
+bool client_postpones(struct caller *c, const struct command *cmd, const struct resp_arg *argv)
 {
 	const struct pause *p = &c->worker->pause;
 
-	return p->until_ns && (p->all || client_pause_stops(c, cmd, argv)) && can_wait(c);
+	return p->until_ns && c->id && (p->all || client_pause_stops(c, cmd, argv)) && can_wait(c);
 }
 
-static void too_many(struct client *c, const struct resp_arg *argv)
+static void too_many(struct caller *c, const struct resp_arg *argv)
 {
 	reply_error(reply_to(c),
 		    "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try CLIENT "
@@ -42,7 +42,7 @@ static void too_many(struct client *c, const struct resp_arg *argv)
 		    (int)strnlen(argv[1].ptr, argv[1].len), argv[1].ptr);
 }
 
-void cmd_client_pause(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_pause(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	bool write = argc == 4 && arg_is(&argv[3], "write");
 	int64_t ms;
@@ -62,7 +62,7 @@ void cmd_client_pause(struct client *c, unsigned int argc, const struct resp_arg
 	}
 }
 
-void cmd_client_unpause(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_unpause(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -72,7 +72,7 @@ void cmd_client_unpause(struct client *c, unsigned int argc, const struct resp_a
 
 /* --- REPLY --- */
 
-void client_skip_begin(struct client *c)
+void client_skip_begin(struct caller *c)
 {
 	if (c->session.skip != SKIP_NEXT)
 		return;
@@ -81,7 +81,7 @@ void client_skip_begin(struct client *c)
 	c->session.reply.muted = true;
 }
 
-void client_skip_end(struct client *c)
+void client_skip_end(struct caller *c)
 {
 	if (c->session.skip != SKIP_THIS || progress_of(c)->step)
 		return;
@@ -90,7 +90,7 @@ void client_skip_end(struct client *c)
 	c->session.reply.muted = false;
 }
 
-void cmd_client_reply(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_reply(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct session *s = &c->session;
 
@@ -113,7 +113,7 @@ void cmd_client_reply(struct client *c, unsigned int argc, const struct resp_arg
 
 /* --- UNBLOCK --- */
 
-void cmd_client_unblock(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_unblock(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int64_t id;
 

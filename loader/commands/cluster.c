@@ -48,7 +48,7 @@ unsigned int cluster_slot(const char *key, size_t len)
 /* --- this node --- */
 
 /* Another one after each start: nothing refers to it. */
-static const char *node_id(const struct client *c)
+static const char *node_id(const struct caller *c)
 {
 	return c->srv->run_id;
 }
@@ -60,11 +60,11 @@ struct endpoint {
 	int port;
 };
 
-static void find_endpoint(const struct client *c, struct endpoint *e)
+static void find_endpoint(const struct caller *c, struct endpoint *e)
 {
 	char *colon, *end;
 
-	connection_address(&c->stream.conn, false, e->text);
+	c->kind->address(c, false, e->text);
 	e->host = "";
 	e->port = (int)server_port(c->srv);
 	colon = strrchr(e->text, ':');
@@ -82,9 +82,9 @@ static void find_endpoint(const struct client *c, struct endpoint *e)
 
 /* --- subcommands --- */
 
-typedef void subcommand_fn(struct client *c, const struct resp_arg *argv);
+typedef void subcommand_fn(struct caller *c, const struct resp_arg *argv);
 
-static void cluster_info(struct client *c, const struct resp_arg *argv)
+static void cluster_info(struct caller *c, const struct resp_arg *argv)
 {
 	static const char text[] = "cluster_state:ok\r\n"
 				   "cluster_slots_assigned:16384\r\n"
@@ -103,25 +103,25 @@ static void cluster_info(struct client *c, const struct resp_arg *argv)
 	reply_verbatim(reply_to(c), text, strlen(text));
 }
 
-static void cluster_keyslot(struct client *c, const struct resp_arg *argv)
+static void cluster_keyslot(struct caller *c, const struct resp_arg *argv)
 {
 	reply_int(reply_to(c), cluster_slot(argv[2].ptr, argv[2].len));
 }
 
 /* No node is connected to this one. */
-static void cluster_links(struct client *c, const struct resp_arg *argv)
+static void cluster_links(struct caller *c, const struct resp_arg *argv)
 {
 	(void)argv;
 	reply_array(reply_to(c), 0);
 }
 
-static void cluster_myid(struct client *c, const struct resp_arg *argv)
+static void cluster_myid(struct caller *c, const struct resp_arg *argv)
 {
 	(void)argv;
 	reply_text(reply_to(c), node_id(c));
 }
 
-static void cluster_nodes(struct client *c, const struct resp_arg *argv)
+static void cluster_nodes(struct caller *c, const struct resp_arg *argv)
 {
 	char text[ADDRESS_TEXT + 128];
 	struct endpoint e;
@@ -134,7 +134,7 @@ static void cluster_nodes(struct client *c, const struct resp_arg *argv)
 	reply_verbatim(reply_to(c), text, (size_t)len);
 }
 
-static void cluster_slots(struct client *c, const struct resp_arg *argv)
+static void cluster_slots(struct caller *c, const struct resp_arg *argv)
 {
 	struct reply *r = reply_to(c);
 	struct endpoint e;
@@ -158,7 +158,7 @@ static void reply_field(struct reply *r, const char *name, const char *value)
 	reply_text(r, value);
 }
 
-static void cluster_shards(struct client *c, const struct resp_arg *argv)
+static void cluster_shards(struct caller *c, const struct resp_arg *argv)
 {
 	struct reply *r = reply_to(c);
 	struct endpoint e;
@@ -185,7 +185,7 @@ static void cluster_shards(struct client *c, const struct resp_arg *argv)
 	reply_field(r, "health", "online");
 }
 
-static void cluster_countkeysinslot(struct client *c, const struct resp_arg *argv)
+static void cluster_countkeysinslot(struct caller *c, const struct resp_arg *argv)
 {
 	int64_t slot;
 
@@ -197,7 +197,7 @@ static void cluster_countkeysinslot(struct client *c, const struct resp_arg *arg
 		slot_count_keys(c, (unsigned int)slot);
 }
 
-static void cluster_getkeysinslot(struct client *c, const struct resp_arg *argv)
+static void cluster_getkeysinslot(struct caller *c, const struct resp_arg *argv)
 {
 	int64_t slot, keys;
 
@@ -227,14 +227,14 @@ static const struct {
 
 /* --- commands --- */
 
-static bool is_emulated(struct client *c)
+static bool is_emulated(struct caller *c)
 {
 	if (!c->srv->cfg->cluster)
 		reply_error(reply_to(c), "ERR This instance has cluster support disabled");
 	return c->srv->cfg->cluster;
 }
 
-void cmd_cluster(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_cluster(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	char name[COMMAND_NAME_MAX];
 
@@ -250,7 +250,7 @@ void cmd_cluster(struct client *c, unsigned int argc, const struct resp_arg *arg
 		    command_full_name(command_find(argc, argv), name));
 }
 
-void cmd_cluster_mode(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_cluster_mode(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;

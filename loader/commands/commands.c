@@ -765,7 +765,7 @@ static bool has_found(const struct store_op *op, int ret)
 static void on_done(void *arg, unsigned int op, int ret, const struct store_entry *e)
 {
 	const struct queue *q = arg;
-	struct client *c = q->then[op].client;
+	struct caller *c = q->then[op].caller;
 	size_t bytes = c->session.reply.out.bytes;
 
 	if (has_missed(&q->op[op], ret, e))
@@ -780,7 +780,7 @@ static void on_done(void *arg, unsigned int op, int ret, const struct store_entr
 		c->worker->unsent_bytes += c->session.reply.out.bytes - bytes;
 }
 
-void commands_flush(struct client *c)
+void commands_flush(struct caller *c)
 {
 	struct queue *q = queue_of(c);
 
@@ -794,7 +794,7 @@ void commands_flush(struct client *c)
 }
 
 /* Sets the store context up as the client's commands have it. */
-static void set_up_store(struct client *c)
+static void set_up_store(struct caller *c)
 {
 	struct store_ctx *ctx = c->worker->ctx;
 
@@ -804,18 +804,18 @@ static void set_up_store(struct client *c)
 }
 
 /* The first client that has something queued, NULL = there is none. */
-static struct client *first_queued(const struct queue *q)
+static struct caller *first_queued(const struct queue *q)
 {
 	if (q->group.count)
-		return q->group.exec[0].client;
-	return q->count ? q->then[0].client : NULL;
+		return q->group.exec[0].caller;
+	return q->count ? q->then[0].caller : NULL;
 }
 
 /* What clients have queued in earlier turns. */
 static void flush(struct worker *w)
 {
 	struct queue *q = (struct queue *)w->commands;
-	struct client *first = first_queued(q);
+	struct caller *first = first_queued(q);
 
 	if (first) {
 		set_up_store(first);
@@ -827,13 +827,13 @@ static void flush(struct worker *w)
 }
 
 /* May operations of both be run together? */
-static bool are_alike(struct client *a, struct client *b)
+static bool are_alike(struct caller *a, struct caller *b)
 {
 	return a->session.db == b->session.db && a->session.no_touch == b->session.no_touch &&
 	       tracking_of(a)->origin == tracking_of(b)->origin;
 }
 
-static bool end_turn(struct client *c, bool stays)
+static bool end_turn(struct caller *c, bool stays)
 {
 	if (stays && first_queued(queue_of(c)))
 		return true;
@@ -841,7 +841,7 @@ static bool end_turn(struct client *c, bool stays)
 	return false;
 }
 
-void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
+void command_queue(struct caller *c, const struct store_op *op, command_end_fn *end,
 		   unsigned int note)
 {
 	struct queue *q = queue_of(c);
@@ -851,19 +851,19 @@ void command_queue(struct client *c, const struct store_op *op, command_end_fn *
 	if (is_dropped(c))
 		return;
 	q->op[q->count] = *op;
-	q->then[q->count].client = c;
+	q->then[q->count].caller = c;
 	q->then[q->count].end = end;
 	q->then[q->count].number = measure_operation(c);
 	q->then[q->count++].note = note;
 }
 
-struct reply *reply_now(struct client *c)
+struct reply *reply_now(struct caller *c)
 {
 	commands_flush(c);
 	return reply_to(c);
 }
 
-void end_yes_no(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+void end_yes_no(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)note;
 	(void)e;
@@ -883,7 +883,7 @@ void end_yes_no(struct client *c, unsigned int note, int ret, const struct store
 _Static_assert(XKV_VALUE_MAX == 1 << 20, "a text above names it");
 _Static_assert(STORE_TXN_KEYS == 1024 && STORE_TXN_BYTES == 256 << 20, "a text below does");
 
-void reply_store_error(struct client *c, int error)
+void reply_store_error(struct caller *c, int error)
 {
 	switch (error) {
 	case -ENOSPC:
@@ -918,7 +918,7 @@ void reply_store_error(struct client *c, int error)
 	}
 }
 
-bool check_key(struct client *c, const struct resp_arg *key)
+bool check_key(struct caller *c, const struct resp_arg *key)
 {
 	if (key->len <= XKV_LONG_KEY_MAX)
 		return true;
@@ -926,7 +926,7 @@ bool check_key(struct client *c, const struct resp_arg *key)
 	return false;
 }
 
-bool check_value(struct client *c, const struct resp_arg *value)
+bool check_value(struct caller *c, const struct resp_arg *value)
 {
 	if (value->len <= XKV_VALUE_MAX)
 		return true;
@@ -934,7 +934,7 @@ bool check_value(struct client *c, const struct resp_arg *value)
 	return false;
 }
 
-bool check_integer(struct client *c, const struct resp_arg *arg, int64_t *out)
+bool check_integer(struct caller *c, const struct resp_arg *arg, int64_t *out)
 {
 	if (text_to_i64(arg->ptr, arg->len, out))
 		return true;
@@ -948,7 +948,7 @@ static int shown(const struct resp_arg *arg, size_t max)
 	return (int)strnlen(arg->ptr, arg->len < max ? arg->len : max);
 }
 
-static void unknown_command(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static void unknown_command(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const char *reason = missing_reason(&argv[0]);
 	char args[512];
@@ -967,7 +967,7 @@ static void unknown_command(struct client *c, unsigned int argc, const struct re
 		    shown(&argv[0], 128), argv[0].ptr, args);
 }
 
-static void unknown_subcommand(struct client *c, const struct command *cmd,
+static void unknown_subcommand(struct caller *c, const struct command *cmd,
 			       const struct resp_arg *sub)
 {
 	char upper[NAME_MAX_LEN + 1];
@@ -988,11 +988,11 @@ static bool is_http(const struct resp_arg *name)
 	return arg_is(name, "post") || arg_is(name, "host:");
 }
 
-static void refuse_http(struct client *c)
+static void refuse_http(struct caller *c)
 {
 	char peer[ADDRESS_TEXT];
 
-	connection_address(&c->stream.conn, true, peer);
+	c->kind->address(c, true, peer);
 	log_warning("possible attack: client %s sends HTTP to this port; closing it", peer);
 	c->dead = true;
 }
@@ -1011,7 +1011,7 @@ const struct command *command_find(unsigned int argc, const struct resp_arg *arg
 }
 
 /* The command or subcommand; NULL if there is none, and the error was replied. */
-static const struct command *named(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static const struct command *named(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct command *cmd = command_find(argc, argv);
 
@@ -1028,7 +1028,7 @@ static const struct command *named(struct client *c, unsigned int argc, const st
 }
 
 /* Why it may not use its keys, as an error; NULL = it may. */
-static const char *refused_keys(const struct client *c, const struct command *cmd,
+static const char *refused_keys(const struct caller *c, const struct command *cmd,
 				unsigned int argc, const struct resp_arg *argv)
 {
 	if (c->srv->cfg->cluster && !command_in_one_slot(cmd, argc, argv))
@@ -1046,7 +1046,7 @@ static const char *refused_keys(const struct client *c, const struct command *cm
 	"RDB error."
 
 /* Replies why a command is not executed; an EXEC that is refused ends the transaction. */
-static void refuse(struct client *c, const struct command *cmd, const char *code, const char *why)
+static void refuse(struct caller *c, const struct command *cmd, const char *code, const char *why)
 {
 	if (cmd->fn == cmd_exec) {
 		transaction_end(c);
@@ -1058,7 +1058,7 @@ static void refuse(struct client *c, const struct command *cmd, const char *code
 }
 
 /* May the client's user execute it?  If not, the error was replied. */
-static bool permitted(struct client *c, const struct command *cmd, unsigned int argc,
+static bool permitted(struct caller *c, const struct command *cmd, unsigned int argc,
 		      const struct resp_arg *argv)
 {
 	char text[COMMAND_NAME_MAX + 64], name[COMMAND_NAME_MAX];
@@ -1084,7 +1084,7 @@ static bool permitted(struct client *c, const struct command *cmd, unsigned int 
 }
 
 /* May it be executed?  If not, the error was replied. */
-static bool accepted(struct client *c, const struct command *cmd, unsigned int argc,
+static bool accepted(struct caller *c, const struct command *cmd, unsigned int argc,
 		     const struct resp_arg *argv)
 {
 	char name[COMMAND_NAME_MAX], text[COMMAND_NAME_MAX + 64];
@@ -1104,7 +1104,7 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 		refuse(c, cmd, "ERR ", text);
 		return false;
 	}
-	if (!(cmd->flags & CMD_NO_AUTH) && client_needs_auth(c)) {
+	if (!(cmd->flags & CMD_NO_AUTH) && caller_needs_auth(c)) {
 		refuse(c, cmd, "NOAUTH ", "Authentication required.");
 		return false;
 	}
@@ -1135,7 +1135,7 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 	return true;
 }
 
-static unsigned int run_flags(struct client *c)
+static unsigned int run_flags(struct caller *c)
 {
 	const struct command *last = c->session.last;
 	unsigned int flags = progress_of(c)->step ? RUN_UNFINISHED : 0;
@@ -1148,7 +1148,7 @@ static unsigned int run_flags(struct client *c)
 }
 
 /* Executes a command that may be executed. */
-static void execute(struct client *c, const struct command *cmd, unsigned int argc,
+static void execute(struct caller *c, const struct command *cmd, unsigned int argc,
 		    const struct resp_arg *argv)
 {
 	unsigned int db = c->session.db;
@@ -1166,9 +1166,11 @@ static void execute(struct client *c, const struct command *cmd, unsigned int ar
 		monitor_tell(c, db, cmd, argc, argv);
 }
 
-static unsigned int run(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static unsigned int run(struct caller *c)
 {
-	struct client *first = first_queued(queue_of(c));
+	unsigned int argc = c->call.argc;
+	const struct resp_arg *argv = c->call.argv;
+	struct caller *first = first_queued(queue_of(c));
 	const struct command *cmd;
 	bool waits = false;
 
@@ -1191,7 +1193,7 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 	return waits ? 0 : run_flags(c);
 }
 
-static void refuse_long(struct client *c)
+static void refuse_long(struct caller *c)
 {
 	client_skip_begin(c);
 	reply_error(reply_now(c),
@@ -1202,7 +1204,7 @@ static void refuse_long(struct client *c)
 	client_skip_end(c);
 }
 
-static unsigned int resume(struct client *c)
+static unsigned int resume(struct caller *c)
 {
 	if (c->srv->busy)
 		return run_flags(c); /* the store context is another command's */
@@ -1229,7 +1231,7 @@ static void free_shared(struct server *s)
 	functions_free(shared);
 }
 
-static void cancel(struct client *c)
+static void cancel(struct caller *c)
 {
 	long_end(c);
 	transaction_end(c);
@@ -1238,7 +1240,7 @@ static void cancel(struct client *c)
 	monitor_end(c);
 }
 
-static size_t memory(struct client *c)
+static size_t memory(struct caller *c)
 {
 	return found_memory(progress_of(c)->found) + lcs_memory(progress_of(c)->lcs) +
 	       transaction_memory(transaction_of(c)) + tracking_of(c)->prefix_bytes;
@@ -1253,7 +1255,7 @@ static void every_second(struct server *s)
 const struct executor *commands_executor(void)
 {
 	static const struct executor executor = {
-		.client_bytes = sizeof(struct client_state),
+		.caller_bytes = sizeof(struct client_state),
 		.worker_bytes = sizeof(struct queue),
 		.server_bytes = sizeof(struct shared),
 		.run = run,
@@ -1268,6 +1270,7 @@ const struct executor *commands_executor(void)
 		.start = changes_start,
 		.sample = every_second,
 		.requires_auth = acl_requires_auth,
+		.trust = acl_trust,
 		.driver_rights = driver_rights,
 	};
 
@@ -1365,7 +1368,7 @@ static void reply_command(struct reply *r, const struct command *cmd)
 		reply_command(r, &cmd->sub[i]);
 }
 
-static void cmd_command(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static void cmd_command(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -1374,7 +1377,7 @@ static void cmd_command(struct client *c, unsigned int argc, const struct resp_a
 		reply_command(reply_to(c), &table[i]);
 }
 
-static void cmd_command_count(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static void cmd_command_count(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -1393,7 +1396,7 @@ static const struct command *find_full(const struct resp_arg *name)
 	return cmd->sub ? find_sub(cmd, bar + 1, name->len - len - 1) : NULL;
 }
 
-static void cmd_command_info(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static void cmd_command_info(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc == 2) {
 		cmd_command(c, argc, argv);
@@ -1410,7 +1413,7 @@ static void cmd_command_info(struct client *c, unsigned int argc, const struct r
 	}
 }
 
-static void cmd_command_docs(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static void cmd_command_docs(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	unsigned int known = 0;
 
@@ -1474,7 +1477,7 @@ static const char *list_filter(unsigned int argc, const struct resp_arg *argv,
 	return !f->none || arg_is(&argv[3], "module") ? NULL : "ERR syntax error";
 }
 
-static void cmd_command_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static void cmd_command_list(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct list_filter filter;
 	const char *error = list_filter(argc, argv, &filter);
@@ -1493,7 +1496,7 @@ static void cmd_command_list(struct client *c, unsigned int argc, const struct r
 }
 
 /* The HELP subcommand of any command that has subcommands. */
-static void cmd_help(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static void cmd_help(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct command *cmd = find(argv[0].ptr, argv[0].len);
 	char text[256];

@@ -6,7 +6,7 @@
 
 #include "persist/snapshot.h"
 
-bool check_database(struct client *c, const struct resp_arg *arg, const char *error,
+bool check_database(struct caller *c, const struct resp_arg *arg, const char *error,
 		    unsigned int *out)
 {
 	int64_t db;
@@ -26,13 +26,13 @@ bool check_database(struct client *c, const struct resp_arg *arg, const char *er
 	return true;
 }
 
-void client_select(struct client *c, unsigned int db)
+void client_select(struct caller *c, unsigned int db)
 {
 	c->session.db = db;
 	store_select(c->worker->ctx, db);
 }
 
-void cmd_select(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_select(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	unsigned int db;
 
@@ -50,7 +50,7 @@ void cmd_select(struct client *c, unsigned int argc, const struct resp_arg *argv
 }
 
 /* UDP clients see it at the same moment: they use the same numbers. */
-void cmd_swapdb(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_swapdb(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	unsigned int a, b;
 

@@ -8,7 +8,7 @@
 #include <time.h>
 
 /* Keeps all TCP clients waiting, which is what it is for; the driver goes on. */
-static void debug_sleep(struct client *c, const struct resp_arg *arg)
+static void debug_sleep(struct caller *c, const struct resp_arg *arg)
 {
 	char text[64] = "";
 	double seconds;
@@ -24,7 +24,7 @@ static void debug_sleep(struct client *c, const struct resp_arg *arg)
 	reply_ok(reply_to(c));
 }
 
-static void debug_set_active_expire(struct client *c, const struct resp_arg *arg)
+static void debug_set_active_expire(struct caller *c, const struct resp_arg *arg)
 {
 	char text[24] = "";
 
@@ -35,7 +35,7 @@ static void debug_set_active_expire(struct client *c, const struct resp_arg *arg
 
 static const struct {
 	const char *name;
-	void (*fn)(struct client *c, const struct resp_arg *arg);
+	void (*fn)(struct caller *c, const struct resp_arg *arg);
 } subcommands[] = {
 	{ "object", debug_object },
 	{ "set-active-expire", debug_set_active_expire },
@@ -44,7 +44,7 @@ static const struct {
 
 #define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
 
-static void debug_help(struct client *c)
+static void debug_help(struct caller *c)
 {
 	static const char *const lines[] = {
 		"DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -65,15 +65,14 @@ static void debug_help(struct client *c)
 		reply_status(reply_to(c), lines[i]);
 }
 
-static bool is_allowed(const struct client *c)
+static bool is_allowed(const struct caller *c)
 {
 	enum protected_configs who = c->srv->cfg->debug_command;
 
-	return who == PROTECTED_YES ||
-	       (who == PROTECTED_LOCAL && connection_is_local(&c->stream.conn));
+	return who == PROTECTED_YES || (who == PROTECTED_LOCAL && c->kind->is_local(c));
 }
 
-void cmd_debug(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_debug(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (!is_allowed(c)) {
 		reply_error(reply_to(c),

@@ -9,7 +9,7 @@
 #define EVERYTHING ((1U << XKV_TCP_COMMANDS) - 1)
 
 /* Does the client have state that the driver does not know? */
-static bool has_state(struct client *c)
+static bool has_state(struct caller *c)
 {
 	const struct session *s = &c->session;
 	const struct transaction *t = transaction_of(c);
@@ -19,7 +19,7 @@ static bool has_state(struct client *c)
 }
 
 /* Does somebody have to be told of each command, or does something hold commands back? */
-static bool is_watched_over(const struct client *c)
+static bool is_watched_over(const struct caller *c)
 {
 	const struct server *s = c->srv;
 
@@ -27,11 +27,11 @@ static bool is_watched_over(const struct client *c)
 	       s->cfg->rename_count;
 }
 
-struct flow_rights driver_rights(struct client *c)
+struct flow_rights driver_rights(struct caller *c)
 {
 	const struct session *s = &c->session;
 
-	if (client_needs_auth(c) || !acl_user_of(c)->unlimited || has_state(c) ||
+	if (caller_needs_auth(c) || !acl_user_of(c)->unlimited || has_state(c) ||
 	    is_watched_over(c))
 		return (struct flow_rights){ 0 };
 	return (struct flow_rights){ .commands = EVERYTHING,

@@ -6,7 +6,7 @@
 #include "impl.h"
 #include "persist/rdb.h"
 
-static void end_dump(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_dump(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	void *dump;
 
@@ -22,7 +22,7 @@ static void end_dump(struct client *c, unsigned int note, int ret, const struct 
 	free(dump);
 }
 
-void cmd_dump(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_dump(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct store_op op = { .opcode = XKV_OP_GET, .key = argv[1].ptr, .key_len = argv[1].len };
 
@@ -34,7 +34,7 @@ void cmd_dump(struct client *c, unsigned int argc, const struct resp_arg *argv)
 /* --- RESTORE --- */
 
 struct restore {
-	struct client *c;
+	struct caller *c;
 	const struct resp_arg *key;
 	bool replace, absolute;
 	bool idle, frequency; /* were given; there is nothing here to set them */
@@ -42,7 +42,7 @@ struct restore {
 };
 
 /* An option with a number.  False: the error was replied. */
-static bool usage_option(struct client *c, const char *name, const struct resp_arg *arg,
+static bool usage_option(struct caller *c, const char *name, const struct resp_arg *arg,
 			 int64_t max)
 {
 	int64_t value;
@@ -56,7 +56,7 @@ static bool usage_option(struct client *c, const char *name, const struct resp_a
 	return false;
 }
 
-static bool restore_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool restore_options(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			    struct restore *r)
 {
 	for (unsigned int i = 4; i < argc; i++) {
@@ -82,7 +82,7 @@ static bool restore_options(struct client *c, unsigned int argc, const struct re
 	return true;
 }
 
-static bool restore_expiry(struct client *c, const struct resp_arg *arg, struct restore *r)
+static bool restore_expiry(struct caller *c, const struct resp_arg *arg, struct restore *r)
 {
 	uint64_t now = store_now_ms(c->srv->store);
 	int64_t ttl;
@@ -97,7 +97,7 @@ static bool restore_expiry(struct client *c, const struct resp_arg *arg, struct 
 	return true;
 }
 
-static bool is_busy(struct client *c, const struct restore *r)
+static bool is_busy(struct caller *c, const struct restore *r)
 {
 	struct store_entry e;
 
@@ -129,7 +129,7 @@ static int store_restored(void *arg, const void *value, size_t len)
 	return command_store(r->c, &set);
 }
 
-static void reply_restored(struct client *c, int ret, const char *what)
+static void reply_restored(struct caller *c, int ret, const char *what)
 {
 	switch (ret) {
 	case 0:
@@ -152,7 +152,7 @@ static void reply_restored(struct client *c, int ret, const char *what)
 	}
 }
 
-void cmd_restore(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_restore(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct restore r = { .c = c, .key = &argv[1] };
 	struct rdb_report rep;

@@ -48,7 +48,7 @@ struct float_add {
 	size_t len;
 };
 
-static int add_float(struct client *c, void *arg, struct value *v)
+static int add_float(struct caller *c, void *arg, struct value *v)
 {
 	struct float_add *x = arg;
 	long double sum = 0, more;
@@ -73,7 +73,7 @@ static int add_float(struct client *c, void *arg, struct value *v)
 	return CHANGE_VALUE;
 }
 
-void cmd_incrbyfloat(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_incrbyfloat(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct float_add x = { .increment = &argv[2] };
 

@@ -341,7 +341,7 @@ static struct functions *functions_of(struct shared *shared)
 }
 
 /* The same; on NULL the error was replied. */
-static struct functions *functions(struct client *c)
+static struct functions *functions(struct caller *c)
 {
 	struct functions *f = functions_of(shared_of(c->srv));
 
@@ -381,7 +381,7 @@ struct function_figures function_figures(struct shared *shared)
 
 /* --- FUNCTION LOAD, DELETE, FLUSH --- */
 
-void cmd_function_load(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_function_load(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct functions *f = functions(c);
 	bool replace = false;
@@ -407,7 +407,7 @@ void cmd_function_load(struct client *c, unsigned int argc, const struct resp_ar
 	}
 }
 
-void cmd_function_delete(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_function_delete(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct functions *f = functions(c);
 	struct library_list *list;
@@ -432,7 +432,7 @@ void cmd_function_delete(struct client *c, unsigned int argc, const struct resp_
 	reply_ok(reply_to(c));
 }
 
-static void wrong_number(struct client *c, const struct resp_arg *name)
+static void wrong_number(struct caller *c, const struct resp_arg *name)
 {
 	reply_error(reply_to(c),
 		    "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try FUNCTION "
@@ -440,7 +440,7 @@ static void wrong_number(struct client *c, const struct resp_arg *name)
 		    (int)name->len, name->ptr);
 }
 
-void cmd_function_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_function_flush(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc > 3) {
 		wrong_number(c, &argv[1]);
@@ -462,7 +462,7 @@ struct listing {
 };
 
 /* On false the error was replied. */
-static bool list_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool list_options(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			 struct listing *l)
 {
 	l->code = l->some = false;
@@ -529,7 +529,7 @@ static void reply_library(struct reply *r, const struct library *lib, bool code)
 	reply_bulk(r, lib->text, lib->len);
 }
 
-void cmd_function_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_function_list(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct functions *f = functions(c);
 	const struct library *lib;
@@ -561,7 +561,7 @@ static void reply_running(struct reply *r, const struct script_run *run)
 	reply_int(r, (int64_t)((monotonic_ns() - run->start_ns) / 1000000));
 }
 
-void cmd_function_stats(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_function_stats(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct script_run *run = shared_of(c->srv)->script;
 	struct reply *r = reply_to(c);
@@ -590,7 +590,7 @@ void cmd_function_stats(struct client *c, unsigned int argc, const struct resp_a
 	reply_int(r, n.functions);
 }
 
-void cmd_function_kill(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_function_kill(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -599,7 +599,7 @@ void cmd_function_kill(struct client *c, unsigned int argc, const struct resp_ar
 
 /* --- FUNCTION DUMP, RESTORE --- */
 
-void cmd_function_dump(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_function_dump(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	void *records;
 	size_t len;
@@ -647,7 +647,7 @@ static bool join(struct interpreter *lua, struct library_list *to, struct librar
 	return true;
 }
 
-static void reply_restore_error(struct client *c, int error, const char *why)
+static void reply_restore_error(struct caller *c, int error, const char *why)
 {
 	if (error == -EBADMSG)
 		why = "ERR DUMP payload version or checksum are wrong";
@@ -660,7 +660,7 @@ static void reply_restore_error(struct client *c, int error, const char *why)
 	reply_error(reply_to(c), "%s", why);
 }
 
-void cmd_function_restore(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_function_restore(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	bool flush = argc == 4 && arg_is(&argv[3], "flush");
 	bool replace = argc == 4 && arg_is(&argv[3], "replace");
@@ -697,7 +697,7 @@ void cmd_function_restore(struct client *c, unsigned int argc, const struct resp
 
 /* --- FCALL --- */
 
-unsigned int function_flags(struct client *c, const struct resp_arg *name)
+unsigned int function_flags(struct caller *c, const struct resp_arg *name)
 {
 	const struct functions *f = functions_of(shared_of(c->srv));
 	const struct function *fn = NULL;
@@ -707,7 +707,7 @@ unsigned int function_flags(struct client *c, const struct resp_arg *name)
 	return fn ? fn->flags : 0;
 }
 
-static void fcall(struct client *c, unsigned int argc, const struct resp_arg *argv, bool read_only)
+static void fcall(struct caller *c, unsigned int argc, const struct resp_arg *argv, bool read_only)
 {
 	const struct functions *f = functions(c);
 	const struct function *fn;
@@ -732,12 +732,12 @@ static void fcall(struct client *c, unsigned int argc, const struct resp_arg *ar
 	script_run(c, f->lua, &run, fn->flags, read_only);
 }
 
-void cmd_fcall(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_fcall(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	fcall(c, argc, argv, false);
 }
 
-void cmd_fcall_ro(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_fcall_ro(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	fcall(c, argc, argv, true);
 }

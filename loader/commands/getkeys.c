@@ -184,7 +184,7 @@ bool command_in_one_slot(const struct command *cmd, unsigned int argc, const str
 /* --- COMMAND GETKEYS --- */
 
 /* The command whose call begins at argv[0], with keys; NULL, and the error was replied. */
-static const struct command *called(struct client *c, unsigned int argc,
+static const struct command *called(struct caller *c, unsigned int argc,
 				    const struct resp_arg *argv)
 {
 	const struct command *cmd = command_find(argc, argv);
@@ -222,7 +222,7 @@ static bool add_key(void *arg, unsigned int at, const char *const *flags)
 	return true;
 }
 
-static void getkeys(struct client *c, unsigned int argc, const struct resp_arg *argv, bool flags)
+static void getkeys(struct caller *c, unsigned int argc, const struct resp_arg *argv, bool flags)
 {
 	const struct command *cmd = called(c, argc, argv);
 	struct found_keys found = { .argv = argv, .flags = flags };
@@ -235,12 +235,12 @@ static void getkeys(struct client *c, unsigned int argc, const struct resp_arg *
 	reply_splice(reply_to(c), &found.text);
 }
 
-void cmd_command_getkeys(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_command_getkeys(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	getkeys(c, argc - 2, argv + 2, false);
 }
 
-void cmd_command_getkeysandflags(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_command_getkeysandflags(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	getkeys(c, argc - 2, argv + 2, true);
 }

@@ -27,7 +27,7 @@ static struct exec_group *group_of(const struct worker *w)
 
 /* --- what waits --- */
 
-static bool may_wait(struct client *c)
+static bool may_wait(struct caller *c)
 {
 	const struct transaction *t = transaction_of(c);
 
@@ -37,7 +37,7 @@ static bool may_wait(struct client *c)
 	       LIST_EMPTY(&shared_of(c->srv)->monitors);
 }
 
-bool group_takes(struct client *c, const struct command *cmd)
+bool group_takes(struct caller *c, const struct command *cmd)
 {
 	struct exec_group *g = group_of(c->worker);
 	struct transaction *t = transaction_of(c);
@@ -55,7 +55,7 @@ bool group_takes(struct client *c, const struct command *cmd)
 		return true;
 	}
 	g->exec[g->count++] = (struct waiting_exec){
-		.client = c, .cmd = cmd, .queued = t->queued, .count = t->count
+		.caller = c, .cmd = cmd, .queued = t->queued, .count = t->count
 	};
 	g->keys += t->keys;
 	queued_forget(t);
@@ -65,17 +65,17 @@ bool group_takes(struct client *c, const struct command *cmd)
 }
 
 /* The last EXEC of the client that waits, NULL = none does. */
-static struct waiting_exec *last_of(struct client *c)
+static struct waiting_exec *last_of(struct caller *c)
 {
 	struct exec_group *g = group_of(c->worker);
 
 	for (unsigned int i = g->count; i > 0; i--)
-		if (g->exec[i - 1].client == c)
+		if (g->exec[i - 1].caller == c)
 			return &g->exec[i - 1];
 	return NULL;
 }
 
-void group_reply_multi(struct client *c)
+void group_reply_multi(struct caller *c)
 {
 	struct waiting_exec *x = last_of(c);
 
@@ -85,7 +85,7 @@ void group_reply_multi(struct client *c)
 		reply_ok(queue_of(c)->count ? reply_now(c) : reply_to(c));
 }
 
-void group_reply_queued(struct client *c)
+void group_reply_queued(struct caller *c)
 {
 	struct waiting_exec *x = last_of(c);
 
@@ -100,7 +100,7 @@ void group_reply_queued(struct client *c)
 /* Executes the commands of one; its reply is kept. */
 static void run_one(struct waiting_exec *x, struct error_counts *errors, uint64_t *now)
 {
-	struct client *c = x->client;
+	struct caller *c = x->caller;
 	struct transaction *t = transaction_of(c);
 	bool multi = c->session.multi;
 	struct reply outer = compose_begin(c, errors);
@@ -118,12 +118,12 @@ static void run_one(struct waiting_exec *x, struct error_counts *errors, uint64_
 /* Does the client have to be disconnected for what the EXECs up to number `last` reply? */
 static bool too_long(const struct waiting_exec *exec, unsigned int last)
 {
-	const struct client *c = exec[last].client;
+	const struct caller *c = exec[last].caller;
 	const struct outbox *out = &c->session.reply.out;
 	size_t bytes = out->bytes;
 
 	for (unsigned int i = 0; out->limit && i <= last; i++)
-		bytes += exec[i].client == c ? exec[i].reply.out.bytes : 0;
+		bytes += exec[i].caller == c ? exec[i].reply.out.bytes : 0;
 	return exec[last].reply.out.failed || (out->limit && bytes > out->limit);
 }
 
@@ -149,14 +149,14 @@ static int run_all(struct worker *w, struct waiting_exec *exec, unsigned int cou
 		w->stat[STAT_CONFLICTS]++;
 		group_of(w)->alone = ALONE;
 	}
-	measure_tried(exec[0].client, ret ? NULL : &errors);
+	measure_tried(exec[0].caller, ret ? NULL : &errors);
 	return ret;
 }
 
 /* As if it had not waited. */
 static void run_alone(const struct waiting_exec *x)
 {
-	struct client *c = x->client;
+	struct caller *c = x->caller;
 	struct transaction *t = transaction_of(c), now = *t;
 	bool multi = c->session.multi;
 
@@ -177,12 +177,12 @@ static bool run_together(struct worker *w, struct waiting_exec *exec, unsigned i
 	struct measured share;
 	int ret;
 
-	measure_begin_text(exec[0].client, exec[0].cmd, exec_text);
+	measure_begin_text(exec[0].caller, exec[0].cmd, exec_text);
 	ret = run_all(w, exec, count);
-	share = measure_suspend(exec[0].client);
+	share = measure_suspend(exec[0].caller);
 	share.ns /= count;
 	for (unsigned int i = 0; i < count && !ret; i++) {
-		share.client = exec[i].client;
+		share.caller = exec[i].caller;
 		measure_finish(&share);
 	}
 	return !ret;
@@ -191,7 +191,7 @@ static bool run_together(struct worker *w, struct waiting_exec *exec, unsigned i
 /* What the client waits for up to its next EXEC, or up to now. */
 static void reply(struct waiting_exec *x, bool committed)
 {
-	struct client *c = x->client;
+	struct caller *c = x->caller;
 	size_t before = c->session.reply.out.bytes;
 
 	if (committed)
@@ -233,7 +233,7 @@ static void run_group(struct worker *w, struct waiting_exec *exec, unsigned int 
 void group_run(struct worker *w)
 {
 	struct exec_group *g = group_of(w);
-	struct client *c = g->exec[0].client;
+	struct caller *c = g->exec[0].caller;
 	unsigned int count = g->count;
 	struct measured outer;
 

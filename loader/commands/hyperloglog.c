@@ -6,13 +6,13 @@
 
 #include "hll.h"
 
-static int reply_damaged(struct client *c)
+static int reply_damaged(struct caller *c)
 {
 	reply_error(reply_to(c), "INVALIDOBJ Corrupted HLL object detected");
 	return REPLIED;
 }
 
-static bool check_hll(struct client *c, const void *bytes, size_t len)
+static bool check_hll(struct caller *c, const void *bytes, size_t len)
 {
 	if (hll_is_one(bytes, len))
 		return true;
@@ -28,7 +28,7 @@ struct elements {
 	bool changed;
 };
 
-static int add_elements(struct client *c, void *arg, struct value *v)
+static int add_elements(struct caller *c, void *arg, struct value *v)
 {
 	struct elements *x = arg;
 	int ret;
@@ -50,7 +50,7 @@ static int add_elements(struct client *c, void *arg, struct value *v)
 	return CHANGE_VALUE;
 }
 
-void cmd_pfadd(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pfadd(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct elements x = { .args = &argv[2], .count = argc - 2 };
 
@@ -61,7 +61,7 @@ void cmd_pfadd(struct client *c, unsigned int argc, const struct resp_arg *argv)
 /* --- PFCOUNT --- */
 
 /* Reads a key's registers into others.  On false the error was replied. */
-static bool merge_key(struct client *c, const struct resp_arg *key,
+static bool merge_key(struct caller *c, const struct resp_arg *key,
 		      uint8_t registers[HLL_REGISTERS], struct store_entry *e)
 {
 	if (!command_read(c, key, e))
@@ -77,7 +77,7 @@ static bool merge_key(struct client *c, const struct resp_arg *key,
 }
 
 /* Writes an estimate into the value that it was made from, if that is still the same. */
-static void cache_estimate(struct client *c, const struct resp_arg *key,
+static void cache_estimate(struct caller *c, const struct resp_arg *key,
 			   const struct store_entry *e, uint64_t estimate)
 {
 	struct store_op set = {
@@ -104,7 +104,7 @@ static void cache_estimate(struct client *c, const struct resp_arg *key,
 	free(copy);
 }
 
-static void count_one(struct client *c, const struct resp_arg *key)
+static void count_one(struct caller *c, const struct resp_arg *key)
 {
 	uint8_t registers[HLL_REGISTERS] = { 0 };
 	struct store_entry e;
@@ -125,7 +125,7 @@ static void count_one(struct client *c, const struct resp_arg *key)
 	reply_int(reply_to(c), (int64_t)estimate);
 }
 
-static void count_union(struct client *c, unsigned int count, const struct resp_arg *keys)
+static void count_union(struct caller *c, unsigned int count, const struct resp_arg *keys)
 {
 	uint8_t registers[HLL_REGISTERS] = { 0 };
 	struct store_entry e;
@@ -136,7 +136,7 @@ static void count_union(struct client *c, unsigned int count, const struct resp_
 	reply_int(reply_to(c), (int64_t)hll_estimate(registers));
 }
 
-void cmd_pfcount(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pfcount(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	for (unsigned int i = 1; i < argc; i++)
 		if (!check_key(c, &argv[i]))
@@ -167,7 +167,7 @@ static int raise_all(struct value *v, const uint8_t registers[HLL_REGISTERS], bo
 	return ret < 0 ? ret : 0;
 }
 
-static int merge_sources(struct client *c, void *arg, struct value *v)
+static int merge_sources(struct caller *c, void *arg, struct value *v)
 {
 	uint8_t registers[HLL_REGISTERS] = { 0 };
 	const struct sources *x = arg;
@@ -195,7 +195,7 @@ static int merge_sources(struct client *c, void *arg, struct value *v)
 	return CHANGE_VALUE;
 }
 
-void cmd_pfmerge(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pfmerge(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct sources x = { .to = &argv[1], .keys = &argv[2], .count = argc - 2 };
 
@@ -216,7 +216,7 @@ struct debug {
 };
 
 /* The runs of a sparse one as text: z and Z are of zeros, v has a value and a length. */
-static int reply_runs(struct client *c, const struct value *v)
+static int reply_runs(struct caller *c, const struct value *v)
 {
 	char *text = malloc(v->len * 16);
 	size_t at = 0, used = 0;
@@ -237,7 +237,7 @@ static int reply_runs(struct client *c, const struct value *v)
 }
 
 /* GETREG and TODENSE make it dense, the others reply at once. */
-static int debug_value(struct client *c, void *arg, struct value *v)
+static int debug_value(struct caller *c, void *arg, struct value *v)
 {
 	struct debug *x = arg;
 	bool sparse;
@@ -272,7 +272,7 @@ static int debug_value(struct client *c, void *arg, struct value *v)
 	return REPLIED;
 }
 
-void cmd_pfdebug(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pfdebug(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct debug x = { .subcommand = &argv[1] };
 

@@ -13,7 +13,8 @@
 #include "changes.h"
 #include "commands.h"
 #include "measure.h"
-#include "net/client.h"
+#include "net/caller.h"
+#include "net/server_state.h"
 #include "pubsub.h"
 #include "tracking.h"
 #include "util/text.h"
@@ -32,7 +33,7 @@
 #define COMMAND_NAME_MAX 34 /* bytes of "command|subcommand" with its NUL */
 
 /* argv[0] is the command's name (argv[1] the subcommand's). */
-typedef void command_fn(struct client *c, unsigned int argc, const struct resp_arg *argv);
+typedef void command_fn(struct caller *c, unsigned int argc, const struct resp_arg *argv);
 
 /*
  * CMD_APART: what is executed in a transaction may be executed again, or be forgotten.  A command
@@ -69,7 +70,7 @@ struct command {
 };
 
 /* Is it about to be disconnected because its replies are too long?  Nothing more is done for it. */
-static inline bool is_dropped(const struct client *c)
+static inline bool is_dropped(const struct caller *c)
 {
 	return c->session.reply.out.failed;
 }
@@ -77,7 +78,7 @@ static inline bool is_dropped(const struct client *c)
 /* --- the queue --- */
 
 /* Replies with the result of a queued operation; `note` is as given to command_queue(). */
-typedef void command_end_fn(struct client *c, unsigned int note, int ret,
+typedef void command_end_fn(struct caller *c, unsigned int note, int ret,
 			    const struct store_entry *e);
 
 /*
@@ -103,7 +104,7 @@ struct exec_group {
 	unsigned int count, keys;
 	unsigned int alone; /* EXECs that do not wait, after a conflict */
 	struct waiting_exec {
-		struct client *client;
+		struct caller *caller;
 		const struct command *cmd; /* EXEC */
 		struct queued *queued;	   /* owned */
 		unsigned int count;
@@ -117,7 +118,7 @@ struct queue {
 	unsigned int count;
 	struct store_op op[QUEUE_OPS]; /* keys and values are in the client's input */
 	struct {
-		struct client *client;
+		struct caller *caller;
 		command_end_fn *end;
 		unsigned int note;
 		unsigned int number; /* of the command, for measure_errors() */
@@ -126,7 +127,7 @@ struct queue {
 	struct measure measure;
 };
 
-static inline struct queue *queue_of(const struct client *c)
+static inline struct queue *queue_of(const struct caller *c)
 {
 	return (struct queue *)c->worker->commands;
 }
@@ -139,7 +140,7 @@ struct shared {
 	struct changes changes;
 	struct tracked_keys tracked;
 	uint64_t watch_secret[2]; /* multi.c: of the tables of watched keys; 0 = not yet drawn */
-	LIST_HEAD(monitors, client) monitors;
+	LIST_HEAD(monitors, caller) monitors;
 	struct interpreter *lua;     /* script.c; owned, NULL = not yet made */
 	uint64_t scripts_evicted;    /* before the last SCRIPT FLUSH */
 	struct functions *functions; /* function.c; owned, NULL = not yet made */
@@ -158,15 +159,15 @@ static inline struct shared *shared_of(const struct server *s)
  * operation, and `end` replies later, so that the operations of a pipeline are run together.  `op`
  * is copied; what it points to must be arguments of the command.
  */
-void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
+void command_queue(struct caller *c, const struct store_op *op, command_end_fn *end,
 		   unsigned int note);
 /* Runs what is queued.  Needed before anything else replies or uses the store. */
-void commands_flush(struct client *c);
+void commands_flush(struct caller *c);
 /* reply_to() for a reply at once, after what is queued has replied. */
-struct reply *reply_now(struct client *c);
+struct reply *reply_now(struct caller *c);
 
 /* databases.c: what SELECT does, for the next commands of the client. */
-void client_select(struct client *c, unsigned int db);
+void client_select(struct caller *c, unsigned int db);
 
 /* --- long commands --- */
 
@@ -174,9 +175,9 @@ void client_select(struct client *c, unsigned int db);
  * A command that may keep others waiting is done in slices: `step` does one in each turn of its
  * client, and returns whether the command is done.  Until then it is unfinished (net/executor.h).
  */
-typedef bool command_step_fn(struct client *c);
+typedef bool command_step_fn(struct caller *c);
 /* Queues what a command does about the key at `arg`, which was its argument `index`. */
-typedef void command_key_fn(struct client *c, const struct resp_arg *arg, unsigned int index,
+typedef void command_key_fn(struct caller *c, const struct resp_arg *arg, unsigned int index,
 			    unsigned int argc);
 
 /* The state of a command about several keys, or of an unfinished one; one per client. */
@@ -237,41 +238,41 @@ struct client_state {
 	struct tracking tracking;
 };
 
-static inline struct progress *progress_of(struct client *c)
+static inline struct progress *progress_of(struct caller *c)
 {
 	return &((struct client_state *)c->commands)->progress;
 }
 
-static inline struct transaction *transaction_of(struct client *c)
+static inline struct transaction *transaction_of(struct caller *c)
 {
 	return &((struct client_state *)c->commands)->transaction;
 }
 
-static inline struct tracking *tracking_of(struct client *c)
+static inline struct tracking *tracking_of(struct caller *c)
 {
 	return &((struct client_state *)c->commands)->tracking;
 }
 
 /* Makes the command that is being executed an unfinished one. */
-struct progress *long_begin(struct client *c, command_step_fn *step);
+struct progress *long_begin(struct caller *c, command_step_fn *step);
 /* An argument of the unfinished command, where it is now. */
-struct resp_arg long_arg(struct client *c, unsigned int index);
+struct resp_arg long_arg(struct caller *c, unsigned int index);
 /* Does another slice of the unfinished command. */
-void long_continue(struct client *c);
+void long_continue(struct caller *c);
 /* Forgets the unfinished command, if there is one. */
-void long_end(struct client *c);
+void long_end(struct caller *c);
 
 /*
  * Calls `key` for each of the keys from argv[1] on, with `stride` arguments each, after all of them
  * were checked.
  */
-void command_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
+void command_keys(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 		  unsigned int stride, command_key_fn *key);
 /*
  * The same, all at one point in time if there are no more keys than a transaction may have, and the
  * replies are not so long that they had better be made as the client reads them.
  */
-void command_keys_atomic(struct client *c, unsigned int argc, const struct resp_arg *argv,
+void command_keys_atomic(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			 unsigned int stride, command_key_fn *key);
 
 /* --- transactions --- */
@@ -284,43 +285,37 @@ void command_keys_atomic(struct client *c, unsigned int argc, const struct resp_
  * store_txn_commit(), or if `fn` returns one, which it must not inside of EXEC.  Then nothing was
  * replied, and nothing changed.
  */
-typedef int command_atomic_fn(struct client *c, void *arg);
-int command_atomic(struct client *c, command_atomic_fn *fn, void *arg);
+typedef int command_atomic_fn(struct caller *c, void *arg);
+int command_atomic(struct caller *c, command_atomic_fn *fn, void *arg);
 /* The same; the error is replied. */
-void command_run_atomic(struct client *c, command_atomic_fn *fn, void *arg);
+void command_run_atomic(struct caller *c, command_atomic_fn *fn, void *arg);
 
 /* Executes a command to its end for another one, EXEC or a script. */
-void command_call(struct client *c, const struct command *cmd, unsigned int argc,
+void command_call(struct caller *c, const struct command *cmd, unsigned int argc,
 		  const struct resp_arg *argv);
 
-/* The arguments of a command. */
-struct call {
-	unsigned int argc;
-	const struct resp_arg *argv;
-};
-
 /* After MULTI: queues the command, or refuses it, and replies.  False: it is to be executed. */
-bool transaction_queues(struct client *c, const struct command *cmd, unsigned int argc,
+bool transaction_queues(struct caller *c, const struct command *cmd, unsigned int argc,
 			const struct resp_arg *argv);
 /* Does the command change keys?  EXEC does if one of the queued commands does. */
-bool command_writes(struct client *c, const struct command *cmd);
+bool command_writes(struct caller *c, const struct command *cmd);
 /* Forgets what is queued and watched. */
-void transaction_end(struct client *c);
+void transaction_end(struct caller *c);
 /*
  * A command of the client has found this key of database `db`, or made it, or failed after that.
  * If it was missing when it was watched, EXEC must fail even if it is missing again then: versions
  * do not tell that it has ever been there.
  */
-void transaction_found(struct client *c, unsigned int db, const void *key, size_t key_len);
+void transaction_found(struct caller *c, unsigned int db, const void *key, size_t key_len);
 /*
  * SWAPDB is about to exchange two databases: a change of what is watched and exists in one of them.
  * When they are back, what keys are does not tell what their names have meant.
  */
-void transactions_swap(struct client *c, unsigned int a, unsigned int b);
+void transactions_swap(struct caller *c, unsigned int a, unsigned int b);
 size_t transaction_memory(const struct transaction *t);
 
 /* Executes a command for EXEC; *now: monotonic_ns() when it begins, then when it has ended. */
-void queued_run(struct client *c, const struct queued *q, uint64_t *now);
+void queued_run(struct caller *c, const struct queued *q, uint64_t *now);
 /*
  * Gives the first key of each command, up to `room`, for store_prefetch(): a command with several
  * keys has them fetched itself.  Returns how many.
@@ -335,8 +330,8 @@ void queued_forget(struct transaction *t);
  * What commands reply from here on is put together apart, because it may be dropped; returns what
  * there was, for compose_end(), which returns the part.
  */
-struct reply compose_begin(struct client *c, struct error_counts *errors);
-struct reply compose_end(struct client *c, const struct reply *outer);
+struct reply compose_begin(struct caller *c, struct error_counts *errors);
+struct reply compose_end(struct caller *c, const struct reply *outer);
 
 /* --- group commit (group.c) --- */
 
@@ -344,12 +339,12 @@ struct reply compose_end(struct client *c, const struct reply *outer);
  * Takes the command if it is an EXEC that can wait for others; commands_flush() executes it.  If
  * false, it is to be executed alone.
  */
-bool group_takes(struct client *c, const struct command *cmd);
+bool group_takes(struct caller *c, const struct command *cmd);
 /* Executes what waits, which is not nothing. */
 void group_run(struct worker *w);
 /* The replies of MULTI, and of a command that is queued, behind what waits. */
-void group_reply_multi(struct client *c);
-void group_reply_queued(struct client *c);
+void group_reply_multi(struct caller *c);
+void group_reply_queued(struct caller *c);
 
 /* "get" or "config|get", in `text` or static. */
 const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);
@@ -362,7 +357,7 @@ const struct command *command_find(unsigned int argc, const struct resp_arg *arg
 bool command_arity_ok(const struct command *cmd, unsigned int argc);
 
 /* script.c: the error of other commands while a script of another client takes long. */
-const char *script_busy(const struct client *c);
+const char *script_busy(const struct caller *c);
 
 /* getkeys.c: what a command does with its keys, in Redis' words (NULL ends them), as a set. */
 #define KEY_FLAGS_MAX 4
@@ -389,36 +384,36 @@ unsigned int cluster_slot(const char *key, size_t len);
 /* getkeys.c: are all keys of a call in one slot? */
 bool command_in_one_slot(const struct command *cmd, unsigned int argc, const struct resp_arg *argv);
 /* keyspace.c: walk over the store, and reply how many keys are in a slot, or some of them. */
-void slot_count_keys(struct client *c, unsigned int slot);
-void slot_list_keys(struct client *c, unsigned int slot, uint64_t most);
+void slot_count_keys(struct caller *c, unsigned int slot);
+void slot_list_keys(struct caller *c, unsigned int slot, uint64_t most);
 
 /* admin.c: a client as CLIENT INFO has it, malloc()ed, its names cut at `most`; NULL: no memory. */
-char *client_info(struct client *c, int most);
+char *client_info(struct caller *c, int most);
 
 /* slowlog.c: is an argument a password, which must not be shown? */
 bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *argv, unsigned int i);
 
 /* monitor.c: tells the clients that monitor of a command that was executed. */
-void monitor_tell(struct client *c, unsigned int db, const struct command *cmd, unsigned int argc,
+void monitor_tell(struct caller *c, unsigned int db, const struct command *cmd, unsigned int argc,
 		  const struct resp_arg *argv);
 /* Tells them of the commands of a try that is over, or of nothing, if it will be repeated. */
-void monitor_release(struct client *c, bool send);
+void monitor_release(struct caller *c, bool send);
 /* Ends MONITOR; no effect if the client does not monitor. */
-void monitor_end(struct client *c);
+void monitor_end(struct caller *c);
 
 /*
  * client_control.c: does CLIENT PAUSE WRITE hold back such a command?  As in Redis also PUBLISH,
  * and scripts that may write.
  */
-bool client_pause_stops(struct client *c, const struct command *cmd, const struct resp_arg *argv);
+bool client_pause_stops(struct caller *c, const struct command *cmd, const struct resp_arg *argv);
 /* Does CLIENT PAUSE hold this command back? */
-bool client_postpones(struct client *c, const struct command *cmd, const struct resp_arg *argv);
+bool client_postpones(struct caller *c, const struct command *cmd, const struct resp_arg *argv);
 /* CLIENT REPLY SKIP: around a command; the end has no effect while the command is unfinished. */
-void client_skip_begin(struct client *c);
-void client_skip_end(struct client *c);
+void client_skip_begin(struct caller *c);
+void client_skip_end(struct caller *c);
 
 /* measure.c: a command that was executed by another one, for `ns`. */
-void measure_inner(struct client *c, const struct command *cmd, uint64_t ns, bool failed);
+void measure_inner(struct caller *c, const struct command *cmd, uint64_t ns, bool failed);
 /* Of all workers; and sections of INFO. */
 struct metrics;
 void command_stats_sum(const struct server *s, unsigned int id, struct command_stats *sum);
@@ -430,8 +425,8 @@ void errorstats_section(struct metrics *m, struct server *s);
  * A reply of many lines: a stream to write it to, NULL if an error was replied instead; and its
  * end, which replies with the text and frees it.
  */
-FILE *reply_collect(struct client *c, char **text, size_t *len);
-void reply_collected(struct client *c, FILE *file, char **text, size_t *len);
+FILE *reply_collect(struct caller *c, char **text, size_t *len);
+void reply_collected(struct caller *c, FILE *file, char **text, size_t *len);
 
 /* How often something was tried that others can make vain by changing its keys; zero at first. */
 struct tries {
@@ -441,9 +436,9 @@ struct tries {
 };
 
 /* May it be tried, or tried once more?  Counts the try. */
-bool tries_left(struct client *c, struct tries *t);
+bool tries_left(struct caller *c, struct tries *t);
 /* After the last one. */
-void tries_end(struct client *c, struct tries *t);
+void tries_end(struct caller *c, struct tries *t);
 
 /*
  * Read, modify, write: reads the key (its value only if `value`), calls `decide`, and writes what
@@ -454,9 +449,9 @@ void tries_end(struct client *c, struct tries *t);
  * are valid during the call only.  Not called if there is no key: -ENOENT is returned.  Otherwise
  * returns 0, or an error of the store.
  */
-typedef int command_update_fn(struct client *c, void *arg, const struct store_entry *e,
+typedef int command_update_fn(struct caller *c, void *arg, const struct store_entry *e,
 			      struct store_op *write);
-int command_update(struct client *c, const struct resp_arg *key, bool value,
+int command_update(struct caller *c, const struct resp_arg *key, bool value,
 		   command_update_fn *decide, void *arg);
 
 /* An error of command_update_fn and command_change_fn for which the function has replied. */
@@ -488,35 +483,35 @@ int value_resize(struct value *v, size_t len);
  * the entry has not changed since it was read; else repeats all of it.  `change` returns enum
  * change or an error, and may use the store.  On false the error was replied.
  */
-typedef int command_change_fn(struct client *c, void *arg, struct value *v);
-bool command_change(struct client *c, const struct resp_arg *key, command_change_fn *change,
+typedef int command_change_fn(struct caller *c, void *arg, struct value *v);
+bool command_change(struct caller *c, const struct resp_arg *key, command_change_fn *change,
 		    void *arg);
 
 /* As store_touch() and store_do(), in the client's database; notes what they find or make. */
-int command_touch(struct client *c, const struct resp_arg *key, bool uses, struct store_entry *e);
-int command_store(struct client *c, const struct store_op *op);
+int command_touch(struct caller *c, const struct resp_arg *key, bool uses, struct store_entry *e);
+int command_store(struct caller *c, const struct store_op *op);
 
 /*
  * Reads a key, now; e->value is NULL if it does not exist.  Valid until the store is used again.
  * On false the error was replied.
  */
-bool command_read(struct client *c, const struct resp_arg *key, struct store_entry *e);
+bool command_read(struct caller *c, const struct resp_arg *key, struct store_entry *e);
 
 /* An operation that sets the expiry of a key (Unix ms, 0 = never); one in the past deletes it. */
-struct store_op expiry_op(struct client *c, const struct resp_arg *key, uint64_t expire_ms);
+struct store_op expiry_op(struct caller *c, const struct resp_arg *key, uint64_t expire_ms);
 
 /* Replies the error that belongs to an error of the store. */
-void reply_store_error(struct client *c, int error);
+void reply_store_error(struct caller *c, int error);
 
 /* Reply 1 or 0, and the value or null. */
 command_end_fn end_yes_no, end_value;
 
 /* Check an argument; on false the error was replied. */
-bool check_key(struct client *c, const struct resp_arg *key);
-bool check_value(struct client *c, const struct resp_arg *value);
-bool check_integer(struct client *c, const struct resp_arg *arg, int64_t *out);
+bool check_key(struct caller *c, const struct resp_arg *key);
+bool check_value(struct caller *c, const struct resp_arg *value);
+bool check_integer(struct caller *c, const struct resp_arg *arg, int64_t *out);
 /* A number of a database; `error` is what to say of one that is no number, or NULL. */
-bool check_database(struct client *c, const struct resp_arg *arg, const char *error,
+bool check_database(struct caller *c, const struct resp_arg *arg, const char *error,
 		    unsigned int *out);
 
 /* Whether an argument is this word, in any case. */
@@ -542,7 +537,7 @@ static inline bool range_is_backward(int64_t first, int64_t last)
  * Checks an offset in bits, or, if `unit` is not 0, "#" and one in units of so many bits.  On false
  * the error was replied.
  */
-bool check_bit_offset(struct client *c, const struct resp_arg *arg, unsigned int unit,
+bool check_bit_offset(struct caller *c, const struct resp_arg *arg, unsigned int unit,
 		      uint64_t *out);
 
 /* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
@@ -596,7 +591,7 @@ command_fn cmd_command_getkeys, cmd_command_getkeysandflags;
 /* client_control.c */
 command_fn cmd_client_pause, cmd_client_unpause, cmd_client_reply, cmd_client_unblock;
 /* driver.c: what the driver may answer for the client, as it is now. */
-struct flow_rights driver_rights(struct client *c);
+struct flow_rights driver_rights(struct caller *c);
 /* From the next request on, xkvd answers all clients, until each has sent a command. */
 void driver_take_back(struct server *s);
 
@@ -607,7 +602,7 @@ command_fn cmd_subscribe, cmd_unsubscribe, cmd_psubscribe, cmd_punsubscribe, cmd
 	cmd_sunsubscribe, cmd_publish, cmd_spublish, cmd_pubsub_channels, cmd_pubsub_numpat,
 	cmd_pubsub_numsub, cmd_pubsub_shardchannels, cmd_pubsub_shardnumsub;
 /* object.c: DEBUG OBJECT */
-void debug_object(struct client *c, const struct resp_arg *key);
+void debug_object(struct caller *c, const struct resp_arg *key);
 /* dump.c */
 command_fn cmd_dump, cmd_restore;
 /* admin.c, too */

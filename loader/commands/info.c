@@ -12,6 +12,7 @@
 #include "acl.h"
 #include "attach/attach.h"
 #include "impl.h"
+#include "net/client.h"
 #include "persist/snapshot.h"
 #include "script.h"
 #include "util/clock.h"
@@ -178,7 +179,7 @@ static void largest_buffers(const struct worker *w, size_t *input, size_t *outpu
 	const struct client *c;
 
 	TAILQ_FOREACH(c, &w->clients, link) {
-		size_t waiting = c->session.reply.out.bytes;
+		size_t waiting = c->caller.session.reply.out.bytes;
 
 		*input = c->stream.in.cap > *input ? c->stream.in.cap : *input;
 		*output = waiting > *output ? waiting : *output;
@@ -190,8 +191,8 @@ static void count_clients(struct worker *w, unsigned int *pubsub, unsigned int *
 	struct client *c;
 
 	TAILQ_FOREACH(c, &w->clients, link) {
-		*pubsub += session_is_subscriber(&c->session);
-		*watching += transaction_of(c)->watched_count > 0;
+		*pubsub += session_is_subscriber(&c->caller.session);
+		*watching += transaction_of(&c->caller)->watched_count > 0;
 	}
 }
 

@@ -778,7 +778,7 @@ static int run_protected(lua_State *L)
 	lua_tick(L);
 	if (lua_pcall(L, args, 1, 1))
 		return lua_error(L);
-	reply_part(&lua->reply, reply_to(lua->run->client));
+	reply_part(&lua->reply, reply_to(lua->run->caller));
 	lua_reply_value(L, &lua->reply);
 	return 0;
 }
@@ -795,7 +795,7 @@ static const char *field(lua_State *L, const char *name)
 static int reply_run_error(lua_State *L)
 {
 	const struct interpreter *lua = lua_of(L);
-	struct reply *r = reply_to(lua->run->client);
+	struct reply *r = reply_to(lua->run->caller);
 	const char *text, *source, *line;
 
 	if (!lua_istable(L, -1)) {
@@ -881,13 +881,13 @@ bool interpreter_run(struct interpreter *lua, struct script_run *run)
 		lua_getfield(L, LUA_REGISTRYINDEX, REPLY_ERROR); /* allocates nothing */
 		lua_insert(L, -2);
 		if (lua_pcall(L, 1, 0, 0))
-			reply_error(reply_to(run->client), "ERR the script ran out of memory");
+			reply_error(reply_to(run->caller), "ERR the script ran out of memory");
 	} else if (run->ended) { /* it has caught the error, and ended before the next one */
 		reply_free(&lua->reply);
-		reply_error(reply_to(run->client), "%s", run->ended);
+		reply_error(reply_to(run->caller), "%s", run->ended);
 		failed = true;
 	} else {
-		reply_splice(reply_to(run->client), &lua->reply);
+		reply_splice(reply_to(run->caller), &lua->reply);
 	}
 	reply_free(&lua->called); /* if there was no memory to read it */
 	lua_settop(L, 0);

@@ -16,7 +16,7 @@
 
 #include "net/resp.h"
 
-struct client;
+struct caller;
 struct interpreter;
 
 #define SCRIPT_SHA_TEXT 41 /* 40 hexadecimal digits and a NUL */
@@ -52,7 +52,7 @@ void interpreter_keep(struct interpreter *lua, const char *sha);
 
 /* A run of a script that is known. */
 struct script_run {
-	struct client *client;	 /* NULL: a library is being loaded */
+	struct caller *caller;	 /* NULL: a library is being loaded */
 	const char *name;	 /* of a function, or the SHA of a script */
 	int function;		 /* struct function.ref, 0 = a script */
 	unsigned int keys, args; /* of argv */

@@ -14,7 +14,7 @@
 #define KEYS_A_LOOK  100   /* between two looks at the clock */
 #define RANDOM_OF    16	   /* RANDOMKEY takes one of so many, from a random bucket on */
 
-static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *key,
+static void queue_key(struct caller *c, uint8_t opcode, const struct resp_arg *key,
 		      command_end_fn *end, unsigned int note)
 {
 	struct store_op op = { .opcode = opcode, .key = key->ptr, .key_len = key->len };
@@ -23,7 +23,7 @@ static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *k
 }
 
 /* Counts the keys that exist; the last one, which has a note, replies. */
-static void end_count(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_count(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)e;
 	progress_of(c)->tally += !ret;
@@ -38,40 +38,40 @@ static void end_count(struct client *c, unsigned int note, int ret, const struct
 	progress_of(c)->tally = progress_of(c)->failure = 0;
 }
 
-static void del_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+static void del_key(struct caller *c, const struct resp_arg *arg, unsigned int index,
 		    unsigned int argc)
 {
 	queue_key(c, XKV_OP_DELETE, arg, end_count, index == argc - 1);
 }
 
-void cmd_del(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_del(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	command_keys_atomic(c, argc, argv, 1, del_key);
 }
 
-static void exists_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+static void exists_key(struct caller *c, const struct resp_arg *arg, unsigned int index,
 		       unsigned int argc)
 {
 	queue_key(c, XKV_OP_TTL, arg, end_count, index == argc - 1);
 }
 
-void cmd_exists(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_exists(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	command_keys_atomic(c, argc, argv, 1, exists_key);
 }
 
-static void touch_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+static void touch_key(struct caller *c, const struct resp_arg *arg, unsigned int index,
 		      unsigned int argc)
 {
 	queue_key(c, XKV_OP_TOUCH, arg, end_count, index == argc - 1);
 }
 
-void cmd_touch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_touch(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	command_keys_atomic(c, argc, argv, 1, touch_key);
 }
 
-static void end_type(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_type(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)note;
 	(void)e;
@@ -81,7 +81,7 @@ static void end_type(struct client *c, unsigned int note, int ret, const struct 
 		reply_status(reply_to(c), ret ? "none" : "string");
 }
 
-void cmd_type(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_type(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (check_key(c, &argv[1]))
@@ -91,7 +91,7 @@ void cmd_type(struct client *c, unsigned int argc, const struct resp_arg *argv)
 /* --- expiry --- */
 
 /* Replies a time, rounded to the unit in milliseconds; -2 = no key, -1 = no expiry. */
-static void reply_expiry(struct client *c, unsigned int unit, int ret, const struct store_entry *e,
+static void reply_expiry(struct caller *c, unsigned int unit, int ret, const struct store_entry *e,
 			 uint64_t ms)
 {
 	if (ret && ret != -ENOENT)
@@ -102,45 +102,45 @@ static void reply_expiry(struct client *c, unsigned int unit, int ret, const str
 		reply_int(reply_to(c), (int64_t)((ms + unit / 2) / unit));
 }
 
-static void end_ttl(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_ttl(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	uint64_t now = store_now_ms(c->srv->store);
 
 	reply_expiry(c, note, ret, e, e->expire_ms > now ? e->expire_ms - now : 0);
 }
 
-static void end_expiretime(struct client *c, unsigned int note, int ret,
+static void end_expiretime(struct caller *c, unsigned int note, int ret,
 			   const struct store_entry *e)
 {
 	reply_expiry(c, note, ret, e, e->expire_ms);
 }
 
-static void queue_expiry(struct client *c, const struct resp_arg *key, command_end_fn *end,
+static void queue_expiry(struct caller *c, const struct resp_arg *key, command_end_fn *end,
 			 unsigned int unit)
 {
 	if (check_key(c, key))
 		queue_key(c, XKV_OP_TTL, key, end, unit);
 }
 
-void cmd_ttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_ttl(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	queue_expiry(c, &argv[1], end_ttl, 1000);
 }
 
-void cmd_pttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pttl(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	queue_expiry(c, &argv[1], end_ttl, 1);
 }
 
-void cmd_expiretime(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_expiretime(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	queue_expiry(c, &argv[1], end_expiretime, 1000);
 }
 
-void cmd_pexpiretime(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pexpiretime(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	queue_expiry(c, &argv[1], end_expiretime, 1);
@@ -148,7 +148,7 @@ void cmd_pexpiretime(struct client *c, unsigned int argc, const struct resp_arg 
 
 enum expire_condition { EXPIRE_NX = 1, EXPIRE_XX = 2, EXPIRE_GT = 4, EXPIRE_LT = 8 };
 
-static bool expire_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool expire_options(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			   unsigned int *conditions)
 {
 	static const char *const names[] = { "nx", "xx", "gt", "lt" };
@@ -189,7 +189,7 @@ static bool conditions_hold(unsigned int conditions, uint64_t has, uint64_t expi
 	return !(conditions & EXPIRE_LT && has && expire_ms >= has);
 }
 
-struct store_op expiry_op(struct client *c, const struct resp_arg *key, uint64_t expire_ms)
+struct store_op expiry_op(struct caller *c, const struct resp_arg *key, uint64_t expire_ms)
 {
 	bool past = expire_ms && expire_ms <= store_now_ms(c->srv->store);
 
@@ -207,7 +207,7 @@ struct expire_if {
 	uint64_t expire_ms;
 };
 
-static int decide_expiry(struct client *c, void *arg, const struct store_entry *e,
+static int decide_expiry(struct caller *c, void *arg, const struct store_entry *e,
 			 struct store_op *write)
 {
 	const struct expire_if *x = arg;
@@ -218,7 +218,7 @@ static int decide_expiry(struct client *c, void *arg, const struct store_entry *
 	return 1;
 }
 
-static void expire_if(struct client *c, const struct resp_arg *key, unsigned int conditions,
+static void expire_if(struct caller *c, const struct resp_arg *key, unsigned int conditions,
 		      uint64_t expire_ms)
 {
 	struct expire_if x = { key, conditions, expire_ms };
@@ -226,7 +226,7 @@ static void expire_if(struct client *c, const struct resp_arg *key, unsigned int
 	end_yes_no(c, 0, command_update(c, key, false, decide_expiry, &x), NULL);
 }
 
-static void expire(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static void expire(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 		   const char *command, bool seconds, bool relative)
 {
 	int64_t when, now = relative ? (int64_t)store_now_ms(c->srv->store) : 0;
@@ -252,27 +252,27 @@ static void expire(struct client *c, unsigned int argc, const struct resp_arg *a
 	command_queue(c, &op, end_yes_no, 0);
 }
 
-void cmd_expire(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_expire(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	expire(c, argc, argv, "expire", true, true);
 }
 
-void cmd_pexpire(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pexpire(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	expire(c, argc, argv, "pexpire", false, true);
 }
 
-void cmd_expireat(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_expireat(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	expire(c, argc, argv, "expireat", true, false);
 }
 
-void cmd_pexpireat(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pexpireat(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	expire(c, argc, argv, "pexpireat", false, false);
 }
 
-void cmd_persist(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_persist(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (check_key(c, &argv[1]))
@@ -281,7 +281,7 @@ void cmd_persist(struct client *c, unsigned int argc, const struct resp_arg *arg
 
 /* --- the whole store --- */
 
-void cmd_dbsize(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_dbsize(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct store_database db;
 
@@ -291,7 +291,7 @@ void cmd_dbsize(struct client *c, unsigned int argc, const struct resp_arg *argv
 	reply_int(reply_to(c), (int64_t)db.keys);
 }
 
-static bool flush_step(struct client *c)
+static bool flush_step(struct caller *c)
 {
 	int ret;
 
@@ -310,7 +310,7 @@ static bool flush_step(struct client *c)
 	return true;
 }
 
-static void flush(struct client *c, unsigned int argc, const struct resp_arg *argv, bool all)
+static void flush(struct caller *c, unsigned int argc, const struct resp_arg *argv, bool all)
 {
 	if (argc > 2 || (argc == 2 && !arg_is(&argv[1], "sync") && !arg_is(&argv[1], "async")))
 		reply_error(reply_to(c), "ERR syntax error");
@@ -318,12 +318,12 @@ static void flush(struct client *c, unsigned int argc, const struct resp_arg *ar
 		long_begin(c, flush_step)->all = all;
 }
 
-void cmd_flushall(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_flushall(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	flush(c, argc, argv, true);
 }
 
-void cmd_flushdb(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_flushdb(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	flush(c, argc, argv, false);
 }
@@ -356,7 +356,7 @@ size_t found_memory(const struct found *f)
 }
 
 /* Begins a walk for keys that match, all if `pattern` is NULL.  NULL with an error. */
-static struct found *find_keys(struct client *c, const struct resp_arg *pattern,
+static struct found *find_keys(struct caller *c, const struct resp_arg *pattern,
 			       command_step_fn *step)
 {
 	struct found *f = calloc(1, sizeof(*f));
@@ -393,7 +393,7 @@ static int add_found(void *arg, const void *key, size_t key_len, const struct st
 	return f->keys.out.failed; /* the reply exceeds the limit: ends the walk */
 }
 
-static void reply_found(struct client *c, struct found *f)
+static void reply_found(struct caller *c, struct found *f)
 {
 	reply_array(reply_to(c), f->count);
 	reply_splice(reply_to(c), &f->keys);
@@ -403,7 +403,7 @@ static void reply_found(struct client *c, struct found *f)
  * Walks on over the keys of the database.  False: to be continued, else *ret is 0, of `fn`, or an
  * error.
  */
-static bool walk_on(struct client *c, store_scan_fn *fn, int *ret)
+static bool walk_on(struct caller *c, store_scan_fn *fn, int *ret)
 {
 	struct progress *w = progress_of(c);
 
@@ -414,7 +414,7 @@ static bool walk_on(struct client *c, store_scan_fn *fn, int *ret)
 	return *ret || !w->cursor;
 }
 
-static bool keys_step(struct client *c)
+static bool keys_step(struct caller *c)
 {
 	struct progress *w = progress_of(c);
 	int ret = 0;
@@ -428,7 +428,7 @@ static bool keys_step(struct client *c)
 	return true;
 }
 
-void cmd_keys(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_keys(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	find_keys(c, &argv[1], keys_step);
@@ -449,7 +449,7 @@ static int add_of_slot(void *arg, const void *key, size_t key_len, const struct 
 }
 
 /* Nothing is kept by slot: every key is looked at. */
-static bool slot_step(struct client *c)
+static bool slot_step(struct caller *c)
 {
 	struct progress *w = progress_of(c);
 	int ret;
@@ -465,7 +465,7 @@ static bool slot_step(struct client *c)
 	return true;
 }
 
-static void find_of_slot(struct client *c, unsigned int slot, uint64_t most)
+static void find_of_slot(struct caller *c, unsigned int slot, uint64_t most)
 {
 	struct found *f = find_keys(c, NULL, slot_step);
 
@@ -475,12 +475,12 @@ static void find_of_slot(struct client *c, unsigned int slot, uint64_t most)
 	f->keys_left = most;
 }
 
-void slot_count_keys(struct client *c, unsigned int slot)
+void slot_count_keys(struct caller *c, unsigned int slot)
 {
 	find_of_slot(c, slot, 0);
 }
 
-void slot_list_keys(struct client *c, unsigned int slot, uint64_t most)
+void slot_list_keys(struct caller *c, unsigned int slot, uint64_t most)
 {
 	if (most)
 		find_of_slot(c, slot, most);
@@ -504,7 +504,7 @@ static int pick_found(void *arg, const void *key, size_t key_len, const struct s
 }
 
 /* Walks from f->end, a random bucket, to the last one, and from the first one to f->end. */
-static bool randomkey_step(struct client *c)
+static bool randomkey_step(struct caller *c)
 {
 	struct progress *w = progress_of(c);
 	struct found *f = w->found;
@@ -527,7 +527,7 @@ static bool randomkey_step(struct client *c)
 	return done;
 }
 
-void cmd_randomkey(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_randomkey(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct found *f = find_keys(c, NULL, randomkey_step);
 
@@ -544,7 +544,7 @@ struct scan_options {
 	bool strings; /* TYPE is not given, or string */
 };
 
-static bool scan_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool scan_options(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			 struct scan_options *o)
 {
 	int64_t count;
@@ -574,7 +574,7 @@ syntax:
 }
 
 /* A cursor is any 64-bit decimal number, as strtoul() takes it in Redis. */
-static bool scan_cursor(struct client *c, const struct resp_arg *arg, uint64_t *cursor)
+static bool scan_cursor(struct caller *c, const struct resp_arg *arg, uint64_t *cursor)
 {
 	char text[TEXT_NUMBER_MAX + 1], *end;
 
@@ -590,7 +590,7 @@ static bool scan_cursor(struct client *c, const struct resp_arg *arg, uint64_t *
 	return false;
 }
 
-static bool scan_step(struct client *c)
+static bool scan_step(struct caller *c)
 {
 	struct progress *w = progress_of(c);
 	struct found *f = w->found;
@@ -617,7 +617,7 @@ done:
 	return true;
 }
 
-void cmd_scan(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_scan(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct scan_options o;
 	struct found *f;

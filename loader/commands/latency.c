@@ -13,13 +13,13 @@
 
 static const char *const event_names[LATENCY_EVENTS] = { "command", "fast-command" };
 
-static struct latency_series *series_of(const struct client *c, unsigned int event)
+static struct latency_series *series_of(const struct caller *c, unsigned int event)
 {
 	return &shared_of(c->srv)->latency[event];
 }
 
 /* The series of a name, if it has samples. */
-static struct latency_series *find_series(const struct client *c, const struct resp_arg *name)
+static struct latency_series *find_series(const struct caller *c, const struct resp_arg *name)
 {
 	for (unsigned int i = 0; i < LATENCY_EVENTS; i++)
 		if (name->len == strlen(event_names[i]) && arg_is(name, event_names[i]))
@@ -41,7 +41,7 @@ static struct latency_sample *sample(struct latency_series *s, unsigned int i)
 void latency_add(const struct measured *m)
 {
 	struct latency_series *s = series_of(
-		m->client, m->cmd->flags & CMD_FAST ? LATENCY_FAST_COMMAND : LATENCY_COMMAND);
+		m->caller, m->cmd->flags & CMD_FAST ? LATENCY_FAST_COMMAND : LATENCY_COMMAND);
 	struct latency_sample now = { time(NULL), (uint32_t)(m->ns / 1000000) }, *last;
 
 	if (now.ms > s->max_ms)
@@ -53,7 +53,7 @@ void latency_add(const struct measured *m)
 		s->sample[s->count++ % LATENCY_SAMPLES] = now;
 }
 
-void cmd_latency_latest(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_latency_latest(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	size_t events = 0;
 
@@ -75,7 +75,7 @@ void cmd_latency_latest(struct client *c, unsigned int argc, const struct resp_a
 	}
 }
 
-void cmd_latency_history(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_latency_history(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct latency_series *s = find_series(c, &argv[2]);
 	unsigned int count = s ? sample_count(s) : 0;
@@ -89,7 +89,7 @@ void cmd_latency_history(struct client *c, unsigned int argc, const struct resp_
 	}
 }
 
-void cmd_latency_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_latency_reset(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct latency_series *s;
 	int64_t reset = 0;
@@ -188,7 +188,7 @@ static void print_graph(FILE *out, const struct graph *g)
 	}
 }
 
-void cmd_latency_graph(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_latency_graph(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct latency_series *s = find_series(c, &argv[2]);
 	struct graph g;
@@ -235,7 +235,7 @@ static void print_event(FILE *out, unsigned int number, const char *name, struct
 		s->max_ms);
 }
 
-static void print_report(FILE *out, const struct client *c)
+static void print_report(FILE *out, const struct caller *c)
 {
 	unsigned int number = 0;
 
@@ -246,7 +246,7 @@ static void print_report(FILE *out, const struct client *c)
 	fprintf(out, "\nSLOWLOG GET shows which commands with which arguments are slow.\n");
 }
 
-void cmd_latency_doctor(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_latency_doctor(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	bool any =
 		series_of(c, LATENCY_COMMAND)->count || series_of(c, LATENCY_FAST_COMMAND)->count;
@@ -309,7 +309,7 @@ static bool is_named(const char *full, unsigned int argc, const struct resp_arg 
 	return argc == 2;
 }
 
-void cmd_latency_histogram(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_latency_histogram(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct command *cmd;
 	char full[COMMAND_NAME_MAX];

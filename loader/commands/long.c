@@ -17,25 +17,25 @@
 
 _Static_assert(DIRECT_ARGS <= PLAIN_ARGS_MAX, "more arguments than these are refused before");
 
-struct progress *long_begin(struct client *c, command_step_fn *step)
+struct progress *long_begin(struct caller *c, command_step_fn *step)
 {
 	struct progress *p = progress_of(c);
 
 	commands_flush(c);
 	*p = (struct progress){ .step = step,
-				.base = stream_command(&c->stream),
+				.base = c->call.bytes,
 				.stored = store_selected(c->worker->ctx) };
 	return p;
 }
 
-void long_end(struct client *c)
+void long_end(struct caller *c)
 {
 	found_free(progress_of(c)->found);
 	lcs_free(progress_of(c)->lcs);
 	*progress_of(c) = (struct progress){ 0 };
 }
 
-void long_continue(struct client *c)
+void long_continue(struct caller *c)
 {
 	if (progress_of(c)->step(c))
 		long_end(c);
@@ -43,29 +43,29 @@ void long_continue(struct client *c)
 
 /* --- many keys --- */
 
-static bool check_one(struct client *c, const struct resp_arg *arg, unsigned int stride)
+static bool check_one(struct caller *c, const struct resp_arg *arg, unsigned int stride)
 {
 	return check_key(c, arg) && (stride == 1 || check_value(c, arg + 1));
 }
 
-struct resp_arg long_arg(struct client *c, unsigned int index)
+struct resp_arg long_arg(struct caller *c, unsigned int index)
 {
-	struct resp_arg arg = c->stream.parser.argv[index];
+	struct resp_arg arg = c->call.argv[index];
 
-	arg.ptr = stream_command(&c->stream) + (arg.ptr - progress_of(c)->base);
+	arg.ptr = c->call.bytes + (arg.ptr - progress_of(c)->base);
 	return arg;
 }
 
 /* The arguments of one key, where they are now. */
-static void take_args(struct client *c, unsigned int index, struct resp_arg arg[2])
+static void take_args(struct caller *c, unsigned int index, struct resp_arg arg[2])
 {
 	for (unsigned int i = 0; i < progress_of(c)->stride; i++)
 		arg[i] = long_arg(c, index + i);
 }
 
-static bool many_step(struct client *c)
+static bool many_step(struct caller *c)
 {
-	unsigned int argc = c->stream.parser.argc;
+	unsigned int argc = c->call.argc;
 	struct progress *p = progress_of(c);
 	struct resp_arg arg[2];
 
@@ -99,7 +99,7 @@ struct keys {
 	bool bounded;
 };
 
-static int all_keys(struct client *c, void *arg)
+static int all_keys(struct caller *c, void *arg)
 {
 	const struct keys *k = arg;
 
@@ -114,7 +114,7 @@ static int all_keys(struct client *c, void *arg)
 	return true;
 }
 
-void command_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
+void command_keys(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 		  unsigned int stride, command_key_fn *key)
 {
 	struct keys k = { argc, stride, argv, key, .bounded = false };
@@ -130,7 +130,7 @@ void command_keys(struct client *c, unsigned int argc, const struct resp_arg *ar
 	p->checked = p->at = 1;
 }
 
-void command_keys_atomic(struct client *c, unsigned int argc, const struct resp_arg *argv,
+void command_keys_atomic(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			 unsigned int stride, command_key_fn *key)
 {
 	struct keys k = { argc, stride, argv, key, .bounded = !transaction_of(c)->runs };

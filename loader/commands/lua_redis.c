@@ -333,7 +333,7 @@ static bool take_args(lua_State *L, unsigned int argc, struct resp_arg *argv)
 static const char *denied(const struct interpreter *lua, const struct command *cmd,
 			  unsigned int argc, const struct resp_arg *argv)
 {
-	struct client *c = lua->run->client;
+	struct caller *c = lua->run->caller;
 
 	if (acl_user_of(c)->unlimited)
 		return NULL;
@@ -366,11 +366,11 @@ static const char *refusal(const struct interpreter *lua, const struct command *
 	why = denied(lua, cmd, argc, argv);
 	if (why)
 		return why;
-	if (lua->run->read_only && client_pause_stops(lua->run->client, cmd, argv))
+	if (lua->run->read_only && client_pause_stops(lua->run->caller, cmd, argv))
 		return "ERR Write commands are not allowed from read-only scripts.";
 	if ((cmd->flags & CMD_APART) && !(cmd->flags & CMD_READONLY))
 		return "ERR This command is not allowed from script: it could not be undone";
-	if (lua->run->client->srv->writes_refused && (cmd->flags & CMD_WRITE))
+	if (lua->run->caller->srv->writes_refused && (cmd->flags & CMD_WRITE))
 		return "MISCONF Errors writing to the RDB file: writes are refused";
 	return NULL;
 }
@@ -379,7 +379,7 @@ static const char *refusal(const struct interpreter *lua, const struct command *
 static void call_command(struct interpreter *lua, const struct command *cmd, unsigned int argc,
 			 const struct resp_arg *argv)
 {
-	struct client *c = lua->run->client;
+	struct caller *c = lua->run->caller;
 	struct reply outer = c->session.reply;
 
 	reply_free(&lua->called);
@@ -412,7 +412,7 @@ static int call(lua_State *L, bool raise)
 	lua->run->wrote |= cmd->flags & CMD_WRITE;
 	call_command(lua, cmd, argc, argv);
 	/* it ends after a conflict; and the hook does not count what a long command takes */
-	if (store_txn_error(lua->run->client->worker->ctx) == -ECANCELED ||
+	if (store_txn_error(lua->run->caller->worker->ctx) == -ECANCELED ||
 	    !(cmd->flags & (CMD_FAST | CMD_QUEUES)))
 		lua_check_time(L);
 	if (lua->called.out.failed)
@@ -527,7 +527,7 @@ static int redis_acl_check_cmd(lua_State *L)
 	cmd = command_find(argc, argv);
 	if (!cmd || !command_arity_ok(cmd, argc))
 		return fail(L, true, "ERR Invalid command passed to redis.acl_check_cmd()");
-	lua_pushboolean(L, acl_check(acl_user_of(lua_of(L)->run->client), cmd, argc, argv, &at) ==
+	lua_pushboolean(L, acl_check(acl_user_of(lua_of(L)->run->caller), cmd, argc, argv, &at) ==
 				   ACL_OK);
 	return 1;
 }

@@ -36,8 +36,8 @@ static unsigned int time_bucket(uint64_t ns)
 
 void measure_finish(const struct measured *m)
 {
-	struct command_stats *st = &measure_of(m->client->worker)->stats[command_id(m->cmd)];
-	const struct config *cfg = m->client->srv->cfg;
+	struct command_stats *st = &measure_of(m->caller->worker)->stats[command_id(m->cmd)];
+	const struct config *cfg = m->caller->srv->cfg;
 
 	st->calls++;
 	st->failed += m->failed;
@@ -81,24 +81,24 @@ void measure_others(struct worker *w)
 		measure_batch(w);
 }
 
-uint64_t measure_errors_total(const struct client *c)
+uint64_t measure_errors_total(const struct caller *c)
 {
 	const struct error_counts *counts = c->session.reply.errors, *all = &c->worker->errors;
 
 	return all->total + (counts == all ? 0 : counts->total);
 }
 
-void measure_begin(struct client *c, const struct command *cmd, uint64_t ns)
+void measure_begin(struct caller *c, const struct command *cmd, uint64_t ns)
 {
 	struct measure *m = measure_of(c->worker);
 
 	if (measure_is_full(c->worker) || is_long(cmd))
 		measure_batch(c->worker);
 	m->batch[m->count++] = (struct measured){
-		.client = c,
+		.caller = c,
 		.cmd = cmd,
-		.start = stream_command(&c->stream),
-		.input = stream_pending(&c->stream),
+		.start = c->call.bytes,
+		.input = c->call.pending,
 		.ns = ns,
 		.weight = 1,
 	};
@@ -106,7 +106,7 @@ void measure_begin(struct client *c, const struct command *cmd, uint64_t ns)
 	m->errors = c->worker->errors.total;
 }
 
-void measure_begin_text(struct client *c, const struct command *cmd, const char *text)
+void measure_begin_text(struct caller *c, const struct command *cmd, const char *text)
 {
 	struct measure *m = measure_of(c->worker);
 
@@ -120,7 +120,7 @@ bool measure_runs(struct worker *w)
 	return measure_of(w)->running;
 }
 
-void measure_end(struct client *c)
+void measure_end(struct caller *c)
 {
 	struct measure *m = measure_of(c->worker);
 
@@ -136,10 +136,10 @@ void measure_end(struct client *c)
 	m->running = false;
 }
 
-void measure_inner(struct client *c, const struct command *cmd, uint64_t ns, bool failed)
+void measure_inner(struct caller *c, const struct command *cmd, uint64_t ns, bool failed)
 {
 	struct measure *m = measure_of(c->worker);
-	struct measured inner = { .client = c, .cmd = cmd, .ns = ns, .failed = failed };
+	struct measured inner = { .caller = c, .cmd = cmd, .ns = ns, .failed = failed };
 
 	if (m->trying && m->tried_count < TRIED_COMMANDS)
 		m->tried[m->tried_count++] = inner;
@@ -149,7 +149,7 @@ void measure_inner(struct client *c, const struct command *cmd, uint64_t ns, boo
 	m->batch[m->count - 1].failed = false; /* that of the outer command is its own */
 }
 
-struct measured measure_suspend(struct client *c)
+struct measured measure_suspend(struct caller *c)
 {
 	struct measure *m = measure_of(c->worker);
 
@@ -159,7 +159,7 @@ struct measured measure_suspend(struct client *c)
 	return m->batch[0];
 }
 
-void measure_resume(struct client *c, const struct measured *command)
+void measure_resume(struct caller *c, const struct measured *command)
 {
 	struct measure *m = measure_of(c->worker);
 
@@ -171,12 +171,12 @@ void measure_resume(struct client *c, const struct measured *command)
 	c->worker->now_ns = monotonic_ns();
 }
 
-void measure_rejected(struct client *c, const struct command *cmd)
+void measure_rejected(struct caller *c, const struct command *cmd)
 {
 	measure_of(c->worker)->stats[command_id(cmd)].rejected++;
 }
 
-unsigned int measure_operation(struct client *c)
+unsigned int measure_operation(struct caller *c)
 {
 	struct measure *m = measure_of(c->worker);
 
@@ -184,7 +184,7 @@ unsigned int measure_operation(struct client *c)
 	return m->count - 1;
 }
 
-void measure_errors(struct client *c, unsigned int number)
+void measure_errors(struct caller *c, unsigned int number)
 {
 	struct measure *m = measure_of(c->worker);
 
@@ -198,7 +198,7 @@ void measure_try(struct worker *w)
 	measure_of(w)->tried_count = 0;
 }
 
-void measure_tried(struct client *c, const struct error_counts *errors)
+void measure_tried(struct caller *c, const struct error_counts *errors)
 {
 	struct measure *m = measure_of(c->worker);
 

@@ -22,7 +22,7 @@
 
 #include "net/stats.h"
 
-struct client;
+struct caller;
 struct command;
 struct server;
 struct worker;
@@ -41,7 +41,7 @@ struct command_stats {
 
 /* A command of the present batch. */
 struct measured {
-	struct client *client;
+	struct caller *caller;
 	const struct command *cmd;
 	const char *start;   /* in the client's input */
 	size_t input;	     /* bytes of the input from there on */
@@ -85,30 +85,30 @@ struct measure {
 };
 
 /* A command begins, or continues after it has taken `ns` before. */
-void measure_begin(struct client *c, const struct command *cmd, uint64_t ns);
+void measure_begin(struct caller *c, const struct command *cmd, uint64_t ns);
 /* The same, of one that is not what the client's input begins with; `text`: it, in RESP, static. */
-void measure_begin_text(struct client *c, const struct command *cmd, const char *text);
+void measure_begin_text(struct caller *c, const struct command *cmd, const char *text);
 /* Does a command run, and has not returned yet? */
 bool measure_runs(struct worker *w);
 /* It has returned; an unfinished one keeps its time in its progress. */
-void measure_end(struct client *c);
+void measure_end(struct caller *c);
 /* Sets the command that runs aside while others are executed in the middle of it; and back. */
-struct measured measure_suspend(struct client *c);
-void measure_resume(struct client *c, const struct measured *command);
+struct measured measure_suspend(struct caller *c);
+void measure_resume(struct caller *c, const struct measured *command);
 /* Counts a command that was measured so. */
 void measure_finish(const struct measured *m);
 /* It was refused before it began. */
-void measure_rejected(struct client *c, const struct command *cmd);
+void measure_rejected(struct caller *c, const struct command *cmd);
 /* The command that runs queues an operation.  Returns its number, for measure_errors(). */
-unsigned int measure_operation(struct client *c);
+unsigned int measure_operation(struct caller *c);
 /* Attributes the errors that were replied since the last call to the command of this number. */
-void measure_errors(struct client *c, unsigned int number);
+void measure_errors(struct caller *c, unsigned int number);
 /* The errors that commands of this client's worker have replied, those of its present try too. */
-uint64_t measure_errors_total(const struct client *c);
+uint64_t measure_errors_total(const struct caller *c);
 /* A try begins. */
 void measure_try(struct worker *w);
 /* A try (command_atomic()) is over; its replies are sent, with these errors, or NULL: dropped. */
-void measure_tried(struct client *c, const struct error_counts *errors);
+void measure_tried(struct caller *c, const struct error_counts *errors);
 /* Must the batch end before another command begins?  What is queued then has to be executed. */
 bool measure_is_full(struct worker *w);
 /* Ends the batch: reads the clock and shares the time. */

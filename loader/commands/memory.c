@@ -14,19 +14,19 @@ static double ratio(uint64_t part, uint64_t whole)
 	return whole ? (double)part / (double)whole : 0;
 }
 
-static void field(struct client *c, const char *name, uint64_t bytes)
+static void field(struct caller *c, const char *name, uint64_t bytes)
 {
 	reply_text(reply_to(c), name);
 	reply_int(reply_to(c), (int64_t)bytes);
 }
 
-static void field_real(struct client *c, const char *name, double value)
+static void field_real(struct caller *c, const char *name, double value)
 {
 	reply_text(reply_to(c), name);
 	reply_double(reply_to(c), value);
 }
 
-static void reply_overheads(struct client *c, const struct memory_figures *m)
+static void reply_overheads(struct caller *c, const struct memory_figures *m)
 {
 	field(c, "peak.allocated", m->peak);
 	field(c, "total.allocated", m->used);
@@ -47,7 +47,7 @@ static void reply_overheads(struct client *c, const struct memory_figures *m)
 }
 
 /* Slots stand for what an allocator is in Redis: what the store took, and what of it has data. */
-void cmd_memory_stats(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_memory_stats(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct memory_figures m = memory_figures(c->srv);
 	uint64_t keys = store_count(c->srv->store);
@@ -74,7 +74,7 @@ void cmd_memory_stats(struct client *c, unsigned int argc, const struct resp_arg
 	field(c, "fragmentation.bytes", m.rss - m.used);
 }
 
-void cmd_memory_doctor(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_memory_doctor(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct memory_figures m = memory_figures(c->srv);
 	const char *text;
@@ -91,7 +91,7 @@ void cmd_memory_doctor(struct client *c, unsigned int argc, const struct resp_ar
 	reply_verbatim(reply_to(c), text, strlen(text));
 }
 
-void cmd_memory_malloc_stats(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_memory_malloc_stats(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;

@@ -11,6 +11,7 @@
 #include <sys/time.h>
 
 #include "impl.h"
+#include "net/client.h"
 
 #define HELD_MAX (4 << 20) /* bytes of lines of a try: beyond, they are told before its end */
 
@@ -20,7 +21,7 @@ struct held_line {
 	char *text; /* owned */
 };
 
-void cmd_monitor(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_monitor(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -36,7 +37,7 @@ void cmd_monitor(struct client *c, unsigned int argc, const struct resp_arg *arg
 	reply_ok(reply_to(c));
 }
 
-void monitor_end(struct client *c)
+void monitor_end(struct caller *c)
 {
 	if (c->session.monitor)
 		LIST_REMOVE(c, monitors);
@@ -63,7 +64,7 @@ static void print_quoted(FILE *out, const char *bytes, size_t len)
 }
 
 /* The line about a command, malloc()ed; NULL if there is no memory. */
-static char *line_of(struct client *c, unsigned int db, const struct command *cmd,
+static char *line_of(struct caller *c, unsigned int db, const struct command *cmd,
 		     unsigned int argc, const struct resp_arg *argv)
 {
 	char *text = NULL, peer[ADDRESS_TEXT + 5];
@@ -74,8 +75,8 @@ static char *line_of(struct client *c, unsigned int db, const struct command *cm
 	if (!out)
 		return NULL;
 	gettimeofday(&now, NULL);
-	connection_address(&c->stream.conn, true, peer);
-	if (connection_is_unix(&c->stream.conn))
+	c->kind->address(c, true, peer);
+	if (client_of(c) && connection_is_unix(&client_of(c)->stream.conn))
 		snprintf(peer, sizeof(peer), "unix:%s", c->srv->cfg->unixsocket);
 	fprintf(out, "%lld.%06ld [%u %s]", (long long)now.tv_sec, (long)now.tv_usec, db, peer);
 	for (unsigned int i = 0; i < argc; i++) {
@@ -93,14 +94,14 @@ static char *line_of(struct client *c, unsigned int db, const struct command *cm
 
 static void tell(struct server *s, const char *line)
 {
-	struct client *to;
+	struct caller *to;
 
 	LIST_FOREACH(to, &shared_of(s)->monitors, monitors)
 	{
 		if (to->closing)
 			continue;
-		reply_status(client_message(to), line);
-		client_message_end(to);
+		reply_status(caller_message(to), line);
+		caller_message_end(to);
 	}
 }
 
@@ -120,7 +121,7 @@ static bool hold(struct held_lines *lines, char *line)
 	return true;
 }
 
-void monitor_tell(struct client *c, unsigned int db, const struct command *cmd, unsigned int argc,
+void monitor_tell(struct caller *c, unsigned int db, const struct command *cmd, unsigned int argc,
 		  const struct resp_arg *argv)
 {
 	char *line;
@@ -138,7 +139,7 @@ void monitor_tell(struct client *c, unsigned int db, const struct command *cmd, 
 	free(line);
 }
 
-void monitor_release(struct client *c, bool send)
+void monitor_release(struct caller *c, bool send)
 {
 	struct held_lines *lines = transaction_of(c)->lines;
 	struct held_line *h;

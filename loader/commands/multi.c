@@ -14,12 +14,13 @@
 
 #include "acl.h"
 #include "impl.h"
+#include "net/client.h"
 #include "store/txn.h"
 #include "util/clock.h"
 
 /* --- executing together --- */
 
-struct reply compose_begin(struct client *c, struct error_counts *errors)
+struct reply compose_begin(struct caller *c, struct error_counts *errors)
 {
 	struct session *s = &c->session;
 	struct reply outer = s->reply;
@@ -30,7 +31,7 @@ struct reply compose_begin(struct client *c, struct error_counts *errors)
 	return outer;
 }
 
-struct reply compose_end(struct client *c, const struct reply *outer)
+struct reply compose_end(struct caller *c, const struct reply *outer)
 {
 	struct session *s = &c->session;
 	struct reply part = s->reply;
@@ -44,7 +45,7 @@ struct reply compose_end(struct client *c, const struct reply *outer)
  * One try.  If it fails, the replies are dropped, and so is what it has changed in how to reply.
  * `changed`: whether anything was to be committed.
  */
-static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *changed)
+static int attempt(struct caller *c, command_atomic_fn *fn, void *arg, bool *changed)
 {
 	struct session *s = &c->session;
 	struct reply outer, inner;
@@ -80,7 +81,7 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 	return 0;
 }
 
-int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
+int command_atomic(struct caller *c, command_atomic_fn *fn, void *arg)
 {
 	struct transaction *t = transaction_of(c);
 	struct held_lines lines = { .list = STAILQ_HEAD_INITIALIZER(lines.list) };
@@ -113,7 +114,7 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 }
 
 /* *now: when the command before it ended, or it begins; then when it ended. */
-static void call(struct client *c, const struct command *cmd, unsigned int argc,
+static void call(struct caller *c, const struct command *cmd, unsigned int argc,
 		 const struct resp_arg *argv, uint64_t *now)
 {
 	uint64_t start = *now, errors = measure_errors_total(c);
@@ -133,7 +134,7 @@ static void call(struct client *c, const struct command *cmd, unsigned int argc,
 	measure_inner(c, cmd, *now - start, measure_errors_total(c) != errors);
 }
 
-void command_call(struct client *c, const struct command *cmd, unsigned int argc,
+void command_call(struct caller *c, const struct command *cmd, unsigned int argc,
 		  const struct resp_arg *argv)
 {
 	uint64_t now = monotonic_ns();
@@ -141,7 +142,7 @@ void command_call(struct client *c, const struct command *cmd, unsigned int argc
 	call(c, cmd, argc, argv, &now);
 }
 
-void command_run_atomic(struct client *c, command_atomic_fn *fn, void *arg)
+void command_run_atomic(struct caller *c, command_atomic_fn *fn, void *arg)
 {
 	int ret = command_atomic(c, fn, arg);
 
@@ -195,7 +196,7 @@ static void forget_watched(struct transaction *t)
 	t->lost = false;
 }
 
-void transaction_end(struct client *c)
+void transaction_end(struct caller *c)
 {
 	struct transaction *t = transaction_of(c);
 
@@ -205,7 +206,7 @@ void transaction_end(struct client *c)
 	forget_watched(t);
 }
 
-bool command_writes(struct client *c, const struct command *cmd)
+bool command_writes(struct caller *c, const struct command *cmd)
 {
 	return cmd->flags & CMD_WRITE || (cmd->fn == cmd_exec && transaction_of(c)->writes);
 }
@@ -270,7 +271,7 @@ static unsigned int key_count(const struct command *cmd, unsigned int argc)
 	return cmd->last < 0 ? (argc - (unsigned int)cmd->first) / (unsigned int)cmd->step : 1;
 }
 
-static bool queue_add(struct client *c, const struct command *cmd, unsigned int argc,
+static bool queue_add(struct caller *c, const struct command *cmd, unsigned int argc,
 		      const struct resp_arg *argv)
 {
 	struct transaction *t = transaction_of(c);
@@ -302,7 +303,7 @@ static bool queue_add(struct client *c, const struct command *cmd, unsigned int 
 }
 
 struct checked {
-	struct client *client;
+	struct caller *caller;
 	const struct resp_arg *argv;
 };
 
@@ -311,11 +312,11 @@ static bool check_queued_key(void *arg, unsigned int at, const char *const *flag
 	const struct checked *x = arg;
 
 	(void)flags;
-	return check_key(x->client, &x->argv[at]);
+	return check_key(x->caller, &x->argv[at]);
 }
 
 /* Is each key and value short enough?  What EXEC would refuse is refused now; or false. */
-static bool could_be_served(struct client *c, const struct command *cmd, unsigned int argc,
+static bool could_be_served(struct caller *c, const struct command *cmd, unsigned int argc,
 			    const struct resp_arg *argv)
 {
 	bool has_values = cmd->flags & CMD_WRITE && !strcmp(cmd->group, "string");
@@ -333,7 +334,7 @@ static bool could_be_served(struct client *c, const struct command *cmd, unsigne
 	return !has_values || i == argc;
 }
 
-bool transaction_queues(struct client *c, const struct command *cmd, unsigned int argc,
+bool transaction_queues(struct caller *c, const struct command *cmd, unsigned int argc,
 			const struct resp_arg *argv)
 {
 	if (!c->session.multi || cmd->fn == cmd_multi || cmd->fn == cmd_exec ||
@@ -363,7 +364,7 @@ struct exec {
 };
 
 /* The rights of the user may have changed since it was queued. */
-static bool still_permitted(struct client *c, const struct queued *q)
+static bool still_permitted(struct caller *c, const struct queued *q)
 {
 	static const char *const reasons[] = {
 		[ACL_DENIED_COMMAND] = "no permission to execute the command or subcommand",
@@ -383,7 +384,7 @@ static bool still_permitted(struct client *c, const struct queued *q)
 	return false;
 }
 
-void queued_run(struct client *c, const struct queued *q, uint64_t *now)
+void queued_run(struct caller *c, const struct queued *q, uint64_t *now)
 {
 	if (c->closing && !c->session.authenticated) /* ACL DELUSER, of its own user */
 		reply_error(reply_to(c), "NOAUTH Authentication required.");
@@ -408,7 +409,7 @@ unsigned int queued_keys(const struct queued *queued, unsigned int count, struct
 }
 
 /* 0, -ECANCELED, or an error of the store. */
-static int check_watched(struct client *c)
+static int check_watched(struct caller *c)
 {
 	const struct transaction *t = transaction_of(c);
 	int ret = t->lost ? -ECANCELED : 0;
@@ -422,7 +423,7 @@ static int check_watched(struct client *c)
 }
 
 /* Commands up to one that is no part of a transaction. */
-static int run_segment(struct client *c, void *arg)
+static int run_segment(struct caller *c, void *arg)
 {
 	const struct transaction *t = transaction_of(c);
 	uint64_t now = monotonic_ns();
@@ -445,7 +446,7 @@ static int run_segment(struct client *c, void *arg)
  * A command that is no part of a transaction ends it, and what follows is another one.  What is
  * watched is compared before anything is executed.
  */
-static void run_all(struct client *c)
+static void run_all(struct caller *c)
 {
 	const struct transaction *t = transaction_of(c);
 	struct store_op op[QUEUE_OPS];
@@ -474,7 +475,7 @@ static void run_all(struct client *c)
 }
 
 /* What was watched must not change between two transactions: clients over UDP are held back. */
-static void exec(struct client *c)
+static void exec(struct caller *c)
 {
 	const struct held_message *since = pubsub_hold(c->srv);
 	struct transaction *t = transaction_of(c);
@@ -490,7 +491,7 @@ static void exec(struct client *c)
 	pubsub_release(c->srv, since, true); /* after the reply, which is that of all */
 }
 
-void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_exec(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	uint64_t slice_end = c->worker->slice_end;
 
@@ -514,7 +515,7 @@ void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	transaction_end(c);
 }
 
-void cmd_multi(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_multi(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -526,7 +527,7 @@ void cmd_multi(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	group_reply_multi(c);
 }
 
-void cmd_discard(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_discard(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -541,7 +542,7 @@ void cmd_discard(struct client *c, unsigned int argc, const struct resp_arg *arg
 /* --- WATCH --- */
 
 /* Before the first key is watched.  0 or -errno. */
-static int draw_secret(struct client *c)
+static int draw_secret(struct caller *c)
 {
 	uint64_t *secret = shared_of(c->srv)->watch_secret;
 
@@ -550,13 +551,13 @@ static int draw_secret(struct client *c)
 	return -errno;
 }
 
-static uint64_t watched_hash(const struct client *c, const void *key, size_t key_len)
+static uint64_t watched_hash(const struct caller *c, const void *key, size_t key_len)
 {
 	return hashtable_hash(shared_of(c->srv)->watch_secret, key, key_len);
 }
 
 /* NULL: it is not watched. */
-static struct watched *watched_find(struct client *c, unsigned int db, const void *key,
+static struct watched *watched_find(struct caller *c, unsigned int db, const void *key,
 				    size_t key_len, uint64_t hash)
 {
 	struct hashtable_entry *e = hashtable_find(&transaction_of(c)->watched_keys, hash);
@@ -570,7 +571,7 @@ static struct watched *watched_find(struct client *c, unsigned int db, const voi
 	return NULL;
 }
 
-void transaction_found(struct client *c, unsigned int db, const void *key, size_t key_len)
+void transaction_found(struct caller *c, unsigned int db, const void *key, size_t key_len)
 {
 	struct transaction *t = transaction_of(c);
 	const struct watched *w;
@@ -590,10 +591,10 @@ static bool exists_in(struct store_ctx *ctx, unsigned int db, const struct watch
 	return store_touch(ctx, w->key, w->key_len, false, &e) != -ENOENT;
 }
 
-void transactions_swap(struct client *c, unsigned int a, unsigned int b)
+void transactions_swap(struct caller *c, unsigned int a, unsigned int b)
 {
 	struct store_ctx *ctx = c->worker->ctx;
-	struct client *other = NULL;
+	struct caller *other = NULL;
 
 	while ((other = client_next(c->srv, other))) {
 		struct transaction *t = transaction_of(other);
@@ -607,7 +608,7 @@ void transactions_swap(struct client *c, unsigned int a, unsigned int b)
 }
 
 /* 0 or -ENOMEM. */
-static int watched_add(struct client *c, const struct resp_arg *key, uint64_t hash,
+static int watched_add(struct caller *c, const struct resp_arg *key, uint64_t hash,
 		       uint64_t version)
 {
 	struct transaction *t = transaction_of(c);
@@ -630,7 +631,7 @@ static int watched_add(struct client *c, const struct resp_arg *key, uint64_t ha
 }
 
 /* On false the error was replied. */
-static bool watch(struct client *c, const struct resp_arg *key)
+static bool watch(struct caller *c, const struct resp_arg *key)
 {
 	uint64_t hash = watched_hash(c, key->ptr, key->len);
 	struct store_entry e;
@@ -650,7 +651,7 @@ static bool watch(struct client *c, const struct resp_arg *key)
 	return !ret;
 }
 
-void cmd_watch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_watch(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int ret;
 
@@ -672,7 +673,7 @@ void cmd_watch(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	reply_ok(reply_to(c));
 }
 
-void cmd_unwatch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_unwatch(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;

@@ -21,7 +21,7 @@
 	" Please note that when switching between policies at runtime LRU and LFU data will take " \
 	"some time to adjust."
 
-static bool policy_is(const struct client *c, enum store_policy allkeys,
+static bool policy_is(const struct caller *c, enum store_policy allkeys,
 		      enum store_policy only_volatile)
 {
 	unsigned int policy = c->srv->cfg->maxmemory_policy;
@@ -29,7 +29,7 @@ static bool policy_is(const struct client *c, enum store_policy allkeys,
 	return policy == allkeys || policy == only_volatile;
 }
 
-static bool is_lfu(const struct client *c)
+static bool is_lfu(const struct caller *c)
 {
 	return policy_is(c, STORE_ALLKEYS_LFU, STORE_VOLATILE_LFU);
 }
@@ -43,7 +43,7 @@ static const char *encoding_of(const struct store_entry *e)
 	return e->value_len <= EMBSTR_MAX ? "embstr" : "raw";
 }
 
-static void end_encoding(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_encoding(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	if (ret)
 		end_value(c, note, ret, e);
@@ -52,7 +52,7 @@ static void end_encoding(struct client *c, unsigned int note, int ret, const str
 }
 
 /* Redis shares small numbers, unless it has to know when each key was used. */
-static int refcount_of(const struct client *c, const struct store_entry *e)
+static int refcount_of(const struct caller *c, const struct store_entry *e)
 {
 	bool tracks = c->srv->cfg->maxmemory &&
 		      (is_lfu(c) || policy_is(c, STORE_ALLKEYS_LRU, STORE_VOLATILE_LRU));
@@ -64,7 +64,7 @@ static int refcount_of(const struct client *c, const struct store_entry *e)
 		       : 1;
 }
 
-static void end_refcount(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_refcount(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	if (ret)
 		end_value(c, note, ret, e);
@@ -72,7 +72,7 @@ static void end_refcount(struct client *c, unsigned int note, int ret, const str
 		reply_int(reply_to(c), refcount_of(c, e));
 }
 
-static void queue_read(struct client *c, uint8_t opcode, const struct resp_arg *key,
+static void queue_read(struct caller *c, uint8_t opcode, const struct resp_arg *key,
 		       command_end_fn *end)
 {
 	struct store_op op = {
@@ -83,20 +83,20 @@ static void queue_read(struct client *c, uint8_t opcode, const struct resp_arg *
 		command_queue(c, &op, end, 0);
 }
 
-void cmd_object_encoding(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_object_encoding(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	queue_read(c, XKV_OP_GET, &argv[2], end_encoding);
 }
 
-void cmd_object_refcount(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_object_refcount(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	queue_read(c, XKV_OP_GET, &argv[2], end_refcount);
 }
 
 /* Eviction measures ages in inserts, and no time of use is stored: a number would be invented. */
-static void end_idletime(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_idletime(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	if (ret)
 		end_value(c, note, ret, e);
@@ -108,14 +108,14 @@ static void end_idletime(struct client *c, unsigned int note, int ret, const str
 					 "in inserts, not in seconds");
 }
 
-void cmd_object_idletime(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_object_idletime(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	queue_read(c, XKV_OP_TTL, &argv[2], end_idletime);
 }
 
 /* Reads what the store knows of a key.  False if that was replied: an error, or null. */
-static bool read_usage(struct client *c, const struct resp_arg *key, struct store_usage *usage)
+static bool read_usage(struct caller *c, const struct resp_arg *key, struct store_usage *usage)
 {
 	int ret;
 
@@ -131,7 +131,7 @@ static bool read_usage(struct client *c, const struct resp_arg *key, struct stor
 	return !ret;
 }
 
-void cmd_object_freq(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_object_freq(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct store_usage usage;
 
@@ -149,7 +149,7 @@ void cmd_object_freq(struct client *c, unsigned int argc, const struct resp_arg 
 }
 
 /* SAMPLES is about types with many elements. */
-static bool usage_options(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static bool usage_options(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int64_t samples;
 
@@ -167,7 +167,7 @@ syntax:
 	return false;
 }
 
-void cmd_memory_usage(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_memory_usage(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct store_usage usage;
 
@@ -175,7 +175,7 @@ void cmd_memory_usage(struct client *c, unsigned int argc, const struct resp_arg
 		reply_int(reply_to(c), (int64_t)usage.bytes);
 }
 
-void debug_object(struct client *c, const struct resp_arg *key)
+void debug_object(struct caller *c, const struct resp_arg *key)
 {
 	struct store_entry e;
 	char text[160];

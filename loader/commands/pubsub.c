@@ -37,7 +37,7 @@ struct subscription {
 	struct hashtable_entry entry; /* pubsub.subscriptions */
 	TAILQ_ENTRY(subscription) of_topic, of_client;
 	struct topic *topic;
-	struct client *client;
+	struct caller *caller;
 };
 
 /* What is published. */
@@ -148,26 +148,26 @@ static size_t subscription_memory(const struct topic *t)
 	       (t->pattern ? glob_bytes(t->pattern) : 0);
 }
 
-static uint64_t subscription_hash(const struct topic *t, const struct client *c)
+static uint64_t subscription_hash(const struct topic *t, const struct caller *c)
 {
 	return t->name_entry.hash ^ (c->id + t->kind) * 0x9e3779b97f4a7c15ULL;
 }
 
 static struct subscription *subscription_find(const struct pubsub *p, const struct topic *t,
-					      const struct client *c)
+					      const struct caller *c)
 {
 	struct hashtable_entry *e = hashtable_find(&p->subscriptions, subscription_hash(t, c));
 
 	for (; e; e = hashtable_find_next(e)) {
 		struct subscription *s = (struct subscription *)e; /* its first member */
 
-		if (s->topic == t && s->client == c)
+		if (s->topic == t && s->caller == c)
 			return s;
 	}
 	return NULL;
 }
 
-static bool subscription_new(struct pubsub *p, struct topic *t, struct client *c)
+static bool subscription_new(struct pubsub *p, struct topic *t, struct caller *c)
 {
 	struct subscription *s = malloc(sizeof(*s));
 
@@ -176,7 +176,7 @@ static bool subscription_new(struct pubsub *p, struct topic *t, struct client *c
 		return false;
 	}
 	s->topic = t;
-	s->client = c;
+	s->caller = c;
 	TAILQ_INSERT_TAIL(&t->list, s, of_topic);
 	TAILQ_INSERT_TAIL(&c->session.subscribed[t->kind].list, s, of_client);
 	t->subscribers++;
@@ -188,7 +188,7 @@ static bool subscription_new(struct pubsub *p, struct topic *t, struct client *c
 /* The topic stays, even without subscribers. */
 static void subscription_free(struct pubsub *p, struct subscription *s)
 {
-	struct session *session = &s->client->session;
+	struct session *session = &s->caller->session;
 	struct topic *t = s->topic;
 
 	hashtable_remove(&p->subscriptions, &s->entry);
@@ -209,7 +209,7 @@ static void subscription_end(struct pubsub *p, struct subscription *s)
 }
 
 /* 0, also if it had subscribed already, or an error of topic_compile(). */
-static int subscribe(struct client *c, enum topic_kind kind, const char *name, size_t len)
+static int subscribe(struct caller *c, enum topic_kind kind, const char *name, size_t len)
 {
 	struct pubsub *p = pubsub_of(c->srv);
 	struct topic *t = topic_find(p, kind, name, len);
@@ -223,7 +223,7 @@ static int subscribe(struct client *c, enum topic_kind kind, const char *name, s
 	return -ENOMEM;
 }
 
-static void unsubscribe(struct client *c, enum topic_kind kind, const char *name, size_t len)
+static void unsubscribe(struct caller *c, enum topic_kind kind, const char *name, size_t len)
 {
 	struct pubsub *p = pubsub_of(c->srv);
 	struct topic *t = topic_find(p, kind, name, len);
@@ -233,7 +233,7 @@ static void unsubscribe(struct client *c, enum topic_kind kind, const char *name
 		subscription_end(p, s);
 }
 
-void pubsub_leave(struct client *c)
+void pubsub_leave(struct caller *c)
 {
 	struct subscription *s;
 
@@ -242,7 +242,7 @@ void pubsub_leave(struct client *c)
 			subscription_end(pubsub_of(c->srv), s);
 }
 
-bool pubsub_each(const struct client *c, pubsub_each_fn *fn, void *arg)
+bool pubsub_each(const struct caller *c, pubsub_each_fn *fn, void *arg)
 {
 	const struct subscription *s;
 
@@ -268,7 +268,7 @@ size_t pubsub_topics(const struct server *s, enum topic_kind kind)
 /* --- SUBSCRIBE, UNSUBSCRIBE --- */
 
 /* Tells the client of a change, whatever CLIENT REPLY says; `name` NULL: there was none. */
-static void confirm(struct client *c, enum topic_kind kind, bool on, const char *name, size_t len)
+static void confirm(struct caller *c, enum topic_kind kind, bool on, const char *name, size_t len)
 {
 	static const char *const words[TOPIC_KINDS][2] = {
 		[TOPIC_CHANNEL] = { "unsubscribe", "subscribe" },
@@ -292,7 +292,7 @@ static void confirm(struct client *c, enum topic_kind kind, bool on, const char 
 	r->muted = muted;
 }
 
-static void change(struct client *c, enum topic_kind kind, bool on, const struct resp_arg *name)
+static void change(struct caller *c, enum topic_kind kind, bool on, const struct resp_arg *name)
 {
 	int ret = 0;
 
@@ -308,11 +308,11 @@ static void change(struct client *c, enum topic_kind kind, bool on, const struct
 		confirm(c, kind, on, name->ptr, name->len);
 }
 
-static bool change_step(struct client *c)
+static bool change_step(struct caller *c)
 {
 	struct progress *p = progress_of(c);
 
-	while (p->at < c->stream.parser.argc && !reply_to(c)->out.failed) {
+	while (p->at < c->call.argc && !reply_to(c)->out.failed) {
 		struct resp_arg name = long_arg(c, p->at++);
 
 		change(c, p->topics, p->subscribes, &name);
@@ -324,20 +324,20 @@ static bool change_step(struct client *c)
 }
 
 /* Keyspace events of the commands before are for those who were subscribed then. */
-static void tell_changes(struct client *c)
+static void tell_changes(struct caller *c)
 {
 	if (!transaction_of(c)->in_exec)
 		changes_before_replies(c->worker);
 }
 
-static void change_all(struct client *c, enum topic_kind kind, bool on, unsigned int argc,
+static void change_all(struct caller *c, enum topic_kind kind, bool on, unsigned int argc,
 		       const struct resp_arg *argv)
 {
 	struct progress *p;
 
 	tell_changes(c);
 	/* EXEC does nothing in slices, and its commands are not in the input. */
-	if (argc > DIRECT_CHANGES && argv == c->stream.parser.argv) {
+	if (argc > DIRECT_CHANGES && argv == c->call.argv) {
 		p = long_begin(c, change_step);
 		p->topics = kind;
 		p->subscribes = on;
@@ -349,7 +349,7 @@ static void change_all(struct client *c, enum topic_kind kind, bool on, unsigned
 }
 
 /* Without arguments from all of the kind. */
-static void unsubscribe_all(struct client *c, enum topic_kind kind)
+static void unsubscribe_all(struct caller *c, enum topic_kind kind)
 {
 	struct pubsub *p = pubsub_of(c->srv);
 	struct subscription *s;
@@ -367,17 +367,17 @@ static void unsubscribe_all(struct client *c, enum topic_kind kind)
 	}
 }
 
-void cmd_subscribe(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_subscribe(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	change_all(c, TOPIC_CHANNEL, true, argc, argv);
 }
 
-void cmd_psubscribe(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_psubscribe(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	change_all(c, TOPIC_PATTERN, true, argc, argv);
 }
 
-void cmd_ssubscribe(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_ssubscribe(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (transaction_of(c)->in_exec)
 		reply_error(reply_to(c), "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
@@ -385,7 +385,7 @@ void cmd_ssubscribe(struct client *c, unsigned int argc, const struct resp_arg *
 		change_all(c, TOPIC_SHARD, true, argc, argv);
 }
 
-static void end_some(struct client *c, enum topic_kind kind, unsigned int argc,
+static void end_some(struct caller *c, enum topic_kind kind, unsigned int argc,
 		     const struct resp_arg *argv)
 {
 	if (argc == 1)
@@ -394,22 +394,22 @@ static void end_some(struct client *c, enum topic_kind kind, unsigned int argc,
 		change_all(c, kind, false, argc, argv);
 }
 
-void cmd_unsubscribe(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_unsubscribe(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	end_some(c, TOPIC_CHANNEL, argc, argv);
 }
 
-void cmd_punsubscribe(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_punsubscribe(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	end_some(c, TOPIC_PATTERN, argc, argv);
 }
 
-void cmd_sunsubscribe(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_sunsubscribe(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	end_some(c, TOPIC_SHARD, argc, argv);
 }
 
-bool pubsub_refuses(const struct client *c, const struct command *cmd)
+bool pubsub_refuses(const struct caller *c, const struct command *cmd)
 {
 	static command_fn *const allowed[] = {
 		cmd_subscribe,	  cmd_psubscribe, cmd_ssubscribe, cmd_unsubscribe, cmd_punsubscribe,
@@ -447,15 +447,15 @@ static unsigned int deliver(const struct topic *t, const struct message *m)
 	const struct subscription *s;
 
 	TAILQ_FOREACH(s, &t->list, of_topic) {
-		enum protocol protocol = s->client->session.reply.protocol;
+		enum protocol protocol = s->caller->session.reply.protocol;
 		struct reply *r = &encoded[protocol];
 
-		if (s->client->closing || s->client->dead)
+		if (s->caller->closing || s->caller->dead)
 			continue; /* but it counts */
 		if (!r->protocol)
 			encode(r, protocol, t, m);
-		reply_copy(client_message(s->client), r);
-		client_message_end(s->client);
+		reply_copy(caller_message(s->caller), r);
+		caller_message_end(s->caller);
 	}
 	for (unsigned int i = 0; i <= PROTOCOL_RESP3; i++)
 		reply_free(&encoded[i]);
@@ -550,7 +550,7 @@ unsigned int pubsub_publish(struct server *s, const void *channel, size_t channe
 }
 
 /* Until it is committed, a transaction takes room for what it publishes. */
-static bool has_room(struct client *c)
+static bool has_room(struct caller *c)
 {
 	if (pubsub_of(c->srv)->held_bytes < HELD_MAX)
 		return true;
@@ -558,7 +558,7 @@ static bool has_room(struct client *c)
 	return false;
 }
 
-void cmd_publish(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_publish(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (!has_room(c))
@@ -567,7 +567,7 @@ void cmd_publish(struct client *c, unsigned int argc, const struct resp_arg *arg
 		  pubsub_publish(c->srv, argv[1].ptr, argv[1].len, argv[2].ptr, argv[2].len));
 }
 
-void cmd_spublish(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_spublish(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct message m = { argv[1].ptr, argv[2].ptr, argv[1].len, argv[2].len };
 
@@ -578,7 +578,7 @@ void cmd_spublish(struct client *c, unsigned int argc, const struct resp_arg *ar
 
 /* --- PUBSUB --- */
 
-static void reply_topics(struct client *c, enum topic_kind kind, unsigned int argc,
+static void reply_topics(struct caller *c, enum topic_kind kind, unsigned int argc,
 			 const struct resp_arg *argv)
 {
 	const struct pubsub *p = pubsub_of(c->srv);
@@ -610,17 +610,17 @@ static void reply_topics(struct client *c, enum topic_kind kind, unsigned int ar
 	reply_splice(reply_to(c), &names);
 }
 
-void cmd_pubsub_channels(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pubsub_channels(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	reply_topics(c, TOPIC_CHANNEL, argc, argv);
 }
 
-void cmd_pubsub_shardchannels(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pubsub_shardchannels(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	reply_topics(c, TOPIC_SHARD, argc, argv);
 }
 
-static void reply_subscribers(struct client *c, enum topic_kind kind, unsigned int argc,
+static void reply_subscribers(struct caller *c, enum topic_kind kind, unsigned int argc,
 			      const struct resp_arg *argv)
 {
 	reply_array(reply_to(c), 2 * (argc - 2));
@@ -633,17 +633,17 @@ static void reply_subscribers(struct client *c, enum topic_kind kind, unsigned i
 	}
 }
 
-void cmd_pubsub_numsub(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pubsub_numsub(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	reply_subscribers(c, TOPIC_CHANNEL, argc, argv);
 }
 
-void cmd_pubsub_shardnumsub(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pubsub_shardnumsub(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	reply_subscribers(c, TOPIC_SHARD, argc, argv);
 }
 
-void cmd_pubsub_numpat(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_pubsub_numpat(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;

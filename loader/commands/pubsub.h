@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Pub/sub: clients subscribe to channels, to patterns of channels, and to shard channels, and get
- * what is published there as messages (client_message()).  All of it is used with the lock of
+ * what is published there as messages (caller_message()).  All of it is used with the lock of
  * the server (net/worker.h).
  */
 #ifndef XKV_COMMANDS_PUBSUB_H
@@ -10,7 +10,7 @@
 #include "net/session.h"
 #include "util/hashtable.h"
 
-struct client;
+struct caller;
 struct command;
 struct server;
 
@@ -58,12 +58,12 @@ size_t pubsub_topics(const struct server *s, enum topic_kind kind);
 
 /* Calls fn for each subscription until it returns false.  Returns whether it never did. */
 typedef bool pubsub_each_fn(void *arg, enum topic_kind kind, const char *name, size_t len);
-bool pubsub_each(const struct client *c, pubsub_each_fn *fn, void *arg);
+bool pubsub_each(const struct caller *c, pubsub_each_fn *fn, void *arg);
 
 /* Ends all subscriptions of a client, which is not told of it. */
-void pubsub_leave(struct client *c);
+void pubsub_leave(struct caller *c);
 /* Is the client a subscriber in RESP2, and this none of the commands that such a client may use? */
-bool pubsub_refuses(const struct client *c, const struct command *cmd);
+bool pubsub_refuses(const struct caller *c, const struct command *cmd);
 /* Frees what is left when no client is. */
 void pubsub_free(struct pubsub *p);
 

@@ -18,7 +18,7 @@ bool range_resolve(int64_t *first, int64_t *last, int64_t len)
 	return *first <= *last;
 }
 
-void cmd_getrange(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_getrange(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct store_entry e;
 	int64_t first, last;
@@ -39,7 +39,7 @@ struct set_range {
 	size_t len; /* of the result */
 };
 
-static int set_range(struct client *c, void *arg, struct value *v)
+static int set_range(struct caller *c, void *arg, struct value *v)
 {
 	struct set_range *x = arg;
 	size_t end;
@@ -60,7 +60,7 @@ static int set_range(struct client *c, void *arg, struct value *v)
 	return CHANGE_VALUE;
 }
 
-void cmd_setrange(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_setrange(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct set_range x = { .bytes = &argv[3] };
 
@@ -114,7 +114,7 @@ size_t lcs_memory(const struct lcs *l)
 	       2 * (l->b_len + 1) * sizeof(*l->row);
 }
 
-static bool lcs_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool lcs_options(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			struct lcs *l)
 {
 	for (unsigned int i = 3; i < argc; i++) {
@@ -141,7 +141,7 @@ static bool lcs_options(struct client *c, unsigned int argc, const struct resp_a
 }
 
 /* A copy of a key's value.  On false the error was replied. */
-static bool lcs_value(struct client *c, const struct resp_arg *key, unsigned char **bytes,
+static bool lcs_value(struct caller *c, const struct resp_arg *key, unsigned char **bytes,
 		      size_t *len)
 {
 	struct store_entry e;
@@ -159,7 +159,7 @@ static bool lcs_value(struct client *c, const struct resp_arg *key, unsigned cha
 	return true;
 }
 
-static bool lcs_table(struct client *c, struct lcs *l)
+static bool lcs_table(struct caller *c, struct lcs *l)
 {
 	uint64_t fields = (uint64_t)(l->a_len + 1) * (l->b_len + 1);
 
@@ -248,7 +248,7 @@ static size_t lcs_walk(const struct lcs *l, unsigned char *text, struct reply *m
 	return count;
 }
 
-static void lcs_reply(struct client *c, const struct lcs *l)
+static void lcs_reply(struct caller *c, const struct lcs *l)
 {
 	size_t len = l->row[l->b_len], count;
 	struct reply matches;
@@ -279,7 +279,7 @@ static void lcs_reply(struct client *c, const struct lcs *l)
 	free(text);
 }
 
-static bool lcs_step(struct client *c)
+static bool lcs_step(struct caller *c)
 {
 	struct lcs *l = progress_of(c)->lcs;
 
@@ -292,7 +292,7 @@ static bool lcs_step(struct client *c)
 	return true;
 }
 
-void cmd_lcs(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_lcs(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct lcs *l;
 

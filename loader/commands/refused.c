@@ -64,7 +64,7 @@ static bool is_port(const struct resp_arg *arg)
 	return text_to_i64(arg->ptr, arg->len, &port) && port >= 0 && port <= 65535;
 }
 
-void cmd_replicaof(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_replicaof(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (c->srv->cfg->cluster)
@@ -78,7 +78,7 @@ void cmd_replicaof(struct client *c, unsigned int argc, const struct resp_arg *a
 }
 
 /* TO <host> <port> [FORCE], TIMEOUT <ms>.  On false the error was replied. */
-static bool failover_options(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static bool failover_options(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int64_t number;
 
@@ -102,7 +102,7 @@ static bool failover_options(struct client *c, unsigned int argc, const struct r
 	return true;
 }
 
-void cmd_failover(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_failover(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (c->srv->cfg->cluster)
 		reply_error(reply_to(c), "ERR FAILOVER not allowed in cluster mode.");
@@ -113,14 +113,14 @@ void cmd_failover(struct client *c, unsigned int argc, const struct resp_arg *ar
 }
 
 /* What a replica, or redis-cli --rdb, begins with. */
-void cmd_sync(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_sync(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
 	reply_error(reply_to(c), NO_REPLICATION);
 }
 
-void cmd_migrate(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_migrate(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -130,21 +130,21 @@ void cmd_migrate(struct client *c, unsigned int argc, const struct resp_arg *arg
 
 /* --- others --- */
 
-void cmd_bgrewriteaof(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_bgrewriteaof(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
 	reply_error(reply_to(c), "ERR there is no append-only file: BGSAVE writes a snapshot");
 }
 
-void cmd_module_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_module_list(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
 	reply_array(reply_to(c), 0);
 }
 
-void cmd_module_load(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_module_load(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;

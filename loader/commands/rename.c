@@ -13,7 +13,7 @@ struct renaming {
 	bool copy;	 /* the entry stays where it was, too */
 };
 
-static int put(struct client *c, const struct renaming *r, const struct store_entry *e)
+static int put(struct caller *c, const struct renaming *r, const struct store_entry *e)
 {
 	struct store_ctx *ctx = c->worker->ctx;
 	bool moves = r->db != c->session.db;
@@ -51,14 +51,14 @@ static int put(struct client *c, const struct renaming *r, const struct store_en
 	return ret;
 }
 
-static bool same_key(const struct client *c, const struct renaming *r)
+static bool same_key(const struct caller *c, const struct renaming *r)
 {
 	return r->db == c->session.db && r->from->len == r->to->len &&
 	       memcmp(r->from->ptr, r->to->ptr, r->to->len) == 0;
 }
 
 /* 0, -ENOENT, -ECANCELED (the other key exists), or an error of the store. */
-static int move(struct client *c, const struct renaming *r)
+static int move(struct caller *c, const struct renaming *r)
 {
 	struct store_ctx *ctx = c->worker->ctx;
 	struct store_entry e;
@@ -82,7 +82,7 @@ static int move(struct client *c, const struct renaming *r)
 }
 
 /* A transaction also if nothing changes: "both exist" has to be true of one point in time. */
-static int do_rename(struct client *c, void *arg)
+static int do_rename(struct caller *c, void *arg)
 {
 	const struct renaming *r = arg;
 	int ret = move(c, r);
@@ -98,7 +98,7 @@ static int do_rename(struct client *c, void *arg)
 	return !ret || ret == -ECANCELED;
 }
 
-static void rename_to(struct client *c, const struct resp_arg *argv, bool only_new)
+static void rename_to(struct caller *c, const struct resp_arg *argv, bool only_new)
 {
 	struct renaming r = {
 		.from = &argv[1], .to = &argv[2], .db = c->session.db, .only_new = only_new
@@ -108,13 +108,13 @@ static void rename_to(struct client *c, const struct resp_arg *argv, bool only_n
 		command_run_atomic(c, do_rename, &r);
 }
 
-void cmd_rename(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_rename(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	rename_to(c, argv, false);
 }
 
-void cmd_renamenx(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_renamenx(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	rename_to(c, argv, true);
@@ -123,7 +123,7 @@ void cmd_renamenx(struct client *c, unsigned int argc, const struct resp_arg *ar
 /* --- COPY, MOVE --- */
 
 /* On false the error was replied. */
-static bool other_database(struct client *c, const struct resp_arg *arg, unsigned int *db)
+static bool other_database(struct caller *c, const struct resp_arg *arg, unsigned int *db)
 {
 	if (!check_database(c, arg, NULL, db))
 		return false;
@@ -133,7 +133,7 @@ static bool other_database(struct client *c, const struct resp_arg *arg, unsigne
 	return false;
 }
 
-static int do_copy(struct client *c, void *arg)
+static int do_copy(struct caller *c, void *arg)
 {
 	const struct renaming *r = arg;
 	int ret = move(c, r);
@@ -148,7 +148,7 @@ static int do_copy(struct client *c, void *arg)
 }
 
 /* DB and REPLACE.  On false the error was replied. */
-static bool copy_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool copy_options(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			 struct renaming *r)
 {
 	for (unsigned int i = 3; i < argc; i++) {
@@ -165,7 +165,7 @@ static bool copy_options(struct client *c, unsigned int argc, const struct resp_
 	return true;
 }
 
-void cmd_copy(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_copy(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct renaming r = { .from = &argv[1],
 			      .to = &argv[2],
@@ -184,7 +184,7 @@ void cmd_copy(struct client *c, unsigned int argc, const struct resp_arg *argv)
 		command_run_atomic(c, do_copy, &r);
 }
 
-void cmd_move(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_move(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct renaming r = { .from = &argv[1], .to = &argv[1], .only_new = true };
 

@@ -29,7 +29,7 @@ struct execution {
 };
 
 /* The interpreter of scripts, made when it is needed; NULL, and the error was replied. */
-static struct interpreter *interpreter(struct client *c)
+static struct interpreter *interpreter(struct caller *c)
 {
 	struct shared *shared = shared_of(c->srv);
 
@@ -42,7 +42,7 @@ static struct interpreter *interpreter(struct client *c)
 
 /* --- others, while a script takes long --- */
 
-const char *script_busy(const struct client *c)
+const char *script_busy(const struct caller *c)
 {
 	return shared_of(c->srv)->script->function
 		       ? "BUSY Redis is busy running a script. You can only call FUNCTION KILL or "
@@ -52,7 +52,7 @@ const char *script_busy(const struct client *c)
 }
 
 /* Their commands set up the store context for themselves. */
-static void serve_others(struct client *c)
+static void serve_others(struct caller *c)
 {
 	struct measured command = measure_suspend(c);
 	uint8_t db = store_selected(c->worker->ctx);
@@ -69,7 +69,7 @@ static void serve_others(struct client *c)
 
 const char *script_yield(struct script_run *run)
 {
-	struct client *c = run->client;
+	struct caller *c = run->caller;
 	uint64_t now = monotonic_ns();
 
 	if (c && store_txn_error(c->worker->ctx) == -ECANCELED)
@@ -91,14 +91,14 @@ const char *script_yield(struct script_run *run)
 
 bool script_clean_up(struct script_run *run)
 {
-	struct client *c = run->client;
+	struct caller *c = run->caller;
 
 	if (c && run->slow && !c->srv->stopping)
 		serve_others(c);
 	return !c || !c->srv->stopping;
 }
 
-bool script_count_keys(struct client *c, unsigned int argc, int64_t keys, struct script_run *run)
+bool script_count_keys(struct caller *c, unsigned int argc, int64_t keys, struct script_run *run)
 {
 	if (keys > (int64_t)argc - 3) {
 		reply_error(reply_to(c), "ERR Number of keys can't be greater than number of args");
@@ -113,7 +113,7 @@ bool script_count_keys(struct client *c, unsigned int argc, int64_t keys, struct
 	return true;
 }
 
-static bool keys_and_args(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool keys_and_args(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			  struct script_run *run)
 {
 	int64_t keys;
@@ -201,7 +201,7 @@ static bool take_shebang(struct resp_arg *text, unsigned int *flags, char *error
 /* --- running --- */
 
 /* Compiles the script, unless it is known.  On false the error was replied. */
-static bool load(struct client *c, struct execution *e, bool keep)
+static bool load(struct caller *c, struct execution *e, bool keep)
 {
 	struct resp_arg text = *e->text;
 	char error[1024];
@@ -215,7 +215,7 @@ static bool load(struct client *c, struct execution *e, bool keep)
 }
 
 /* Why a script with such flags is not executed; NULL = it is. */
-static const char *refused(const struct client *c, unsigned int flags, bool read_only)
+static const char *refused(const struct caller *c, unsigned int flags, bool read_only)
 {
 	if (!(flags & SCRIPT_HAS_FLAGS))
 		return NULL;
@@ -230,7 +230,7 @@ static const char *refused(const struct client *c, unsigned int flags, bool read
 	return NULL;
 }
 
-static int execute(struct client *c, void *arg)
+static int execute(struct caller *c, void *arg)
 {
 	struct execution *e = arg;
 	const char *why = e->run->ended; /* in an earlier try */
@@ -249,7 +249,7 @@ static int execute(struct client *c, void *arg)
 }
 
 /* Calls `fn` as a transaction; if it takes long, others are served. */
-static void run_slowly(struct client *c, command_atomic_fn *fn, struct execution *e)
+static void run_slowly(struct caller *c, command_atomic_fn *fn, struct execution *e)
 {
 	struct script_run *run = e->run;
 	uint64_t slice_end = c->worker->slice_end;
@@ -257,7 +257,7 @@ static void run_slowly(struct client *c, command_atomic_fn *fn, struct execution
 	uint64_t busy_ns = (uint64_t)c->srv->cfg->busy_threshold * 1000000;
 	struct shared *shared = shared_of(c->srv);
 
-	run->client = c;
+	run->caller = c;
 	run->start_ns = monotonic_ns();
 	run->busy_ns = busy_ns ? run->start_ns + busy_ns : UINT64_MAX;
 	c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
@@ -268,13 +268,13 @@ static void run_slowly(struct client *c, command_atomic_fn *fn, struct execution
 	c->worker->slice_end = slice_end;
 }
 
-void script_run(struct client *c, struct interpreter *lua, struct script_run *run,
+void script_run(struct caller *c, struct interpreter *lua, struct script_run *run,
 		unsigned int flags, bool read_only)
 {
 	run_slowly(c, execute, &(struct execution){ lua, run, NULL, flags, read_only });
 }
 
-static void eval(struct client *c, unsigned int argc, const struct resp_arg *argv, bool read_only)
+static void eval(struct caller *c, unsigned int argc, const struct resp_arg *argv, bool read_only)
 {
 	char sha[SCRIPT_SHA_TEXT];
 	struct interpreter *lua;
@@ -290,12 +290,12 @@ static void eval(struct client *c, unsigned int argc, const struct resp_arg *arg
 	run_slowly(c, execute, &(struct execution){ lua, &run, &argv[1], 0, read_only });
 }
 
-void cmd_eval(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_eval(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	eval(c, argc, argv, false);
 }
 
-void cmd_eval_ro(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_eval_ro(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	eval(c, argc, argv, true);
 }
@@ -314,7 +314,7 @@ static bool take_sha(const struct resp_arg *arg, char sha[SCRIPT_SHA_TEXT])
 	return true;
 }
 
-static void evalsha(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static void evalsha(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 		    bool read_only)
 {
 	char sha[SCRIPT_SHA_TEXT];
@@ -334,17 +334,17 @@ static void evalsha(struct client *c, unsigned int argc, const struct resp_arg *
 		script_run(c, lua, &run, flags, read_only);
 }
 
-void cmd_evalsha(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_evalsha(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	evalsha(c, argc, argv, false);
 }
 
-void cmd_evalsha_ro(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_evalsha_ro(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	evalsha(c, argc, argv, true);
 }
 
-static unsigned int flags_of_call(struct client *c, const struct command *cmd,
+static unsigned int flags_of_call(struct caller *c, const struct command *cmd,
 				  const struct resp_arg *argv)
 {
 	struct interpreter *lua = shared_of(c->srv)->lua;
@@ -359,7 +359,7 @@ static unsigned int flags_of_call(struct client *c, const struct command *cmd,
 	return lua && take_sha(&text, sha) && interpreter_knows(lua, sha, &flags) ? flags : 0;
 }
 
-bool script_may_write(struct client *c, const struct command *cmd, const struct resp_arg *argv)
+bool script_may_write(struct caller *c, const struct command *cmd, const struct resp_arg *argv)
 {
 	unsigned int flags = flags_of_call(c, cmd, argv);
 
@@ -370,7 +370,7 @@ bool script_may_write(struct client *c, const struct command *cmd, const struct 
 
 /* --- SCRIPT --- */
 
-static int load_and_keep(struct client *c, void *arg)
+static int load_and_keep(struct caller *c, void *arg)
 {
 	struct execution *e = arg;
 
@@ -381,7 +381,7 @@ static int load_and_keep(struct client *c, void *arg)
 	return true;
 }
 
-void cmd_script_load(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_script_load(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct interpreter *lua = interpreter(c);
 	char sha[SCRIPT_SHA_TEXT];
@@ -394,7 +394,7 @@ void cmd_script_load(struct client *c, unsigned int argc, const struct resp_arg 
 	run_slowly(c, load_and_keep, &(struct execution){ lua, &run, &argv[2], 0, false });
 }
 
-void cmd_script_exists(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_script_exists(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct interpreter *lua = interpreter(c);
 	char sha[SCRIPT_SHA_TEXT];
@@ -407,7 +407,7 @@ void cmd_script_exists(struct client *c, unsigned int argc, const struct resp_ar
 			  take_sha(&argv[i], sha) && interpreter_knows(lua, sha, NULL));
 }
 
-void cmd_script_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_script_flush(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct shared *shared = shared_of(c->srv);
 
@@ -421,32 +421,32 @@ void cmd_script_flush(struct client *c, unsigned int argc, const struct resp_arg
 	reply_ok(reply_to(c));
 }
 
-void script_kill(struct client *c, bool function)
+void script_kill(struct caller *c, bool function)
 {
 	struct script_run *run = shared_of(c->srv)->script;
 
 	if (!run) {
 		reply_error(reply_to(c), "NOTBUSY No scripts in execution right now.");
-	} else if (run->wrote && transaction_of(run->client)->in_exec) {
+	} else if (run->wrote && transaction_of(run->caller)->in_exec) {
 		/* what the commands before it have changed would take effect with a part of it */
 		reply_error(reply_to(c), "%s", unkillable);
 	} else if (function != (run->function != 0)) {
 		reply_error(reply_to(c), "%s", script_busy(c));
 	} else {
 		run->ended = "ERR Script killed by user with SCRIPT KILL...";
-		transaction_of(run->client)->killed = transaction_of(run->client)->in_exec;
+		transaction_of(run->caller)->killed = transaction_of(run->caller)->in_exec;
 		reply_ok(reply_to(c));
 	}
 }
 
-void cmd_script_kill(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_script_kill(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
 	script_kill(c, false);
 }
 
-void cmd_script_debug(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_script_debug(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (arg_is(&argv[2], "no"))

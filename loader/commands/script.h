@@ -9,22 +9,22 @@ struct command;
 struct shared;
 
 /* Fills in keys and arguments behind the number of keys.  On false the error was replied. */
-bool script_count_keys(struct client *c, unsigned int argc, int64_t keys, struct script_run *run);
+bool script_count_keys(struct caller *c, unsigned int argc, int64_t keys, struct script_run *run);
 
 /*
  * Executes a script or a function with such enum script_flags as a transaction, and replies.  The
  * caller has filled in name, function, keys and arguments.
  */
-void script_run(struct client *c, struct interpreter *lua, struct script_run *run,
+void script_run(struct caller *c, struct interpreter *lua, struct script_run *run,
 		unsigned int flags, bool read_only);
 
 /* May a call of a script or a function write?  By what that says of itself, or by the command. */
-bool script_may_write(struct client *c, const struct command *cmd, const struct resp_arg *argv);
+bool script_may_write(struct caller *c, const struct command *cmd, const struct resp_arg *argv);
 /* enum script_flags of a function; 0: there is none of this name. */
-unsigned int function_flags(struct client *c, const struct resp_arg *name);
+unsigned int function_flags(struct caller *c, const struct resp_arg *name);
 
 /* SCRIPT KILL, FUNCTION KILL. */
-void script_kill(struct client *c, bool function);
+void script_kill(struct caller *c, bool function);
 
 struct function_figures {
 	unsigned int libraries, functions;

@@ -25,7 +25,7 @@ struct slow_entry {
 	} arg[KEPT_ARGS];
 };
 
-static struct slowlog *slowlog_of(const struct client *c)
+static struct slowlog *slowlog_of(const struct caller *c)
 {
 	return &shared_of(c->srv)->slowlog;
 }
@@ -120,7 +120,7 @@ static void keep_args(struct slow_entry *e, const struct command *cmd, unsigned 
  */
 static void keep_command(struct slow_entry *e, const struct measured *m)
 {
-	struct resp_limits limits = { .max_bulk = m->client->srv->cfg->proto_max_bulk_len };
+	struct resp_limits limits = { .max_bulk = m->caller->srv->cfg->proto_max_bulk_len };
 	char *start = (char *)(uintptr_t)m->start, name[COMMAND_NAME_MAX];
 	struct resp_parser parser = { 0 };
 
@@ -136,7 +136,7 @@ static void keep_command(struct slow_entry *e, const struct measured *m)
 
 void slowlog_add(const struct measured *m)
 {
-	struct client *c = m->client;
+	struct caller *c = m->caller;
 	struct slowlog *log = slowlog_of(c);
 	struct slow_entry *e = calloc(1, sizeof(*e));
 
@@ -147,7 +147,7 @@ void slowlog_add(const struct measured *m)
 	e->id = log->next_id++;
 	e->us = m->ns / 1000;
 	e->time = time(NULL);
-	connection_address(&c->stream.conn, true, e->peer);
+	c->kind->address(c, true, e->peer);
 	snprintf(e->name, sizeof(e->name), "%s", c->session.name ? c->session.name : "");
 	keep_command(e, m);
 	TAILQ_INSERT_HEAD(&log->entries, e, link);
@@ -170,7 +170,7 @@ static void reply_entry(struct reply *r, const struct slow_entry *e)
 	reply_text(r, e->name);
 }
 
-void cmd_slowlog_get(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_slowlog_get(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct slowlog *log = slowlog_of(c);
 	const struct slow_entry *e = NULL;
@@ -196,14 +196,14 @@ void cmd_slowlog_get(struct client *c, unsigned int argc, const struct resp_arg 
 	}
 }
 
-void cmd_slowlog_len(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_slowlog_len(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
 	reply_int(reply_to(c), slowlog_of(c)->count);
 }
 
-void cmd_slowlog_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_slowlog_reset(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;

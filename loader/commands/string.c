@@ -10,7 +10,7 @@
 /* --- reading --- */
 
 /* A `note` other than 0: the first of an array of that length. */
-void end_value(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+void end_value(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	if (note)
 		reply_array(reply_to(c), note);
@@ -22,7 +22,7 @@ void end_value(struct client *c, unsigned int note, int ret, const struct store_
 		reply_null(reply_to(c));
 }
 
-static void queue_get(struct client *c, const struct resp_arg *key, command_end_fn *end,
+static void queue_get(struct caller *c, const struct resp_arg *key, command_end_fn *end,
 		      unsigned int note)
 {
 	struct store_op op = { .opcode = XKV_OP_GET, .key = key->ptr, .key_len = key->len };
@@ -30,25 +30,25 @@ static void queue_get(struct client *c, const struct resp_arg *key, command_end_
 	command_queue(c, &op, end, note);
 }
 
-void cmd_get(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_get(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (check_key(c, &argv[1]))
 		queue_get(c, &argv[1], end_value, 0);
 }
 
-static void mget_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+static void mget_key(struct caller *c, const struct resp_arg *arg, unsigned int index,
 		     unsigned int argc)
 {
 	queue_get(c, arg, end_value, index == 1 ? argc - 1 : 0);
 }
 
-void cmd_mget(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_mget(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	command_keys_atomic(c, argc, argv, 1, mget_key);
 }
 
-static void end_length(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_length(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)note;
 	if (ret && ret != -ENOENT)
@@ -57,7 +57,7 @@ static void end_length(struct client *c, unsigned int note, int ret, const struc
 		reply_int(reply_to(c), (int64_t)e->value_len);
 }
 
-void cmd_strlen(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_strlen(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (check_key(c, &argv[1]))
@@ -137,7 +137,7 @@ static unsigned int getex_option(struct set_options *o, const struct resp_arg *w
 /* Parses all options from argv[first] on.  On false the error was replied. */
 typedef unsigned int option_fn(struct set_options *o, const struct resp_arg *word,
 			       const struct resp_arg *next);
-static bool parse_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool parse_options(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			  unsigned int first, option_fn *option, struct set_options *o)
 {
 	for (unsigned int i = first, taken; i < argc; i += taken) {
@@ -151,7 +151,7 @@ static bool parse_options(struct client *c, unsigned int argc, const struct resp
 }
 
 /* Turns a client's TTL into Unix time in milliseconds. */
-static bool expiry_from(struct client *c, const char *command, enum ttl_unit unit,
+static bool expiry_from(struct caller *c, const char *command, enum ttl_unit unit,
 			const struct resp_arg *arg, uint64_t *expire_ms)
 {
 	bool seconds = unit == TTL_EX || unit == TTL_EXAT;
@@ -174,7 +174,7 @@ invalid:
 }
 
 /* OK, or null if a condition did not hold. */
-static void end_ok(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_ok(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)note;
 	(void)e;
@@ -186,7 +186,7 @@ static void end_ok(struct client *c, unsigned int note, int ret, const struct st
 		reply_store_error(c, ret);
 }
 
-static void queue_set(struct client *c, const struct resp_arg *key, const struct resp_arg *value,
+static void queue_set(struct caller *c, const struct resp_arg *key, const struct resp_arg *value,
 		      unsigned int flags, uint64_t expire_ms, command_end_fn *end)
 {
 	struct store_op op = {
@@ -202,7 +202,7 @@ static void queue_set(struct client *c, const struct resp_arg *key, const struct
 	command_queue(c, &op, end, 0);
 }
 
-static void end_silently(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_silently(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)c;
 	(void)note;
@@ -211,7 +211,7 @@ static void end_silently(struct client *c, unsigned int note, int ret, const str
 }
 
 /* An entry whose expiry is in the past is removed now, not by active expiry some time later. */
-static void queue_removal(struct client *c, const struct resp_arg *key)
+static void queue_removal(struct caller *c, const struct resp_arg *key)
 {
 	struct store_op op = {
 		.opcode = XKV_OP_DELETE, .key = key->ptr, .key_len = key->len, .expired = true
@@ -220,7 +220,7 @@ static void queue_removal(struct client *c, const struct resp_arg *key)
 	command_queue(c, &op, end_silently, 0);
 }
 
-static void set_with_options(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static void set_with_options(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct set_options o = { 0 };
 	uint64_t expire_ms = 0;
@@ -237,7 +237,7 @@ static void set_with_options(struct client *c, unsigned int argc, const struct r
 		queue_removal(c, &argv[1]);
 }
 
-void cmd_set(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_set(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (!check_key(c, &argv[1]) || !check_value(c, &argv[2]))
 		return;
@@ -247,7 +247,7 @@ void cmd_set(struct client *c, unsigned int argc, const struct resp_arg *argv)
 		queue_set(c, &argv[1], &argv[2], 0, 0, end_ok);
 }
 
-void cmd_setnx(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_setnx(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (check_key(c, &argv[1]) && check_value(c, &argv[2]))
@@ -255,7 +255,7 @@ void cmd_setnx(struct client *c, unsigned int argc, const struct resp_arg *argv)
 }
 
 /* SETEX and PSETEX: key, TTL, value. */
-static void set_expiring(struct client *c, const char *command, enum ttl_unit unit,
+static void set_expiring(struct caller *c, const char *command, enum ttl_unit unit,
 			 const struct resp_arg *argv)
 {
 	uint64_t expire_ms;
@@ -265,26 +265,26 @@ static void set_expiring(struct client *c, const char *command, enum ttl_unit un
 		queue_set(c, &argv[1], &argv[3], 0, expire_ms, end_ok);
 }
 
-void cmd_setex(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_setex(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	set_expiring(c, "setex", TTL_EX, argv);
 }
 
-void cmd_psetex(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_psetex(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	set_expiring(c, "psetex", TTL_PX, argv);
 }
 
-void cmd_getset(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_getset(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (check_key(c, &argv[1]) && check_value(c, &argv[2]))
 		queue_set(c, &argv[1], &argv[2], XKV_RETURN, 0, end_value);
 }
 
-void cmd_getdel(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_getdel(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct store_op op = { .opcode = XKV_OP_DELETE,
 			       .flags = XKV_RETURN,
@@ -304,7 +304,7 @@ struct getex {
 	struct reply value; /* of the entry that is given the expiry */
 };
 
-static int getex_decide(struct client *c, void *arg, const struct store_entry *e,
+static int getex_decide(struct caller *c, void *arg, const struct store_entry *e,
 			struct store_op *write)
 {
 	struct getex *x = arg;
@@ -323,7 +323,7 @@ static int getex_decide(struct client *c, void *arg, const struct store_entry *e
 	return 1;
 }
 
-static void get_and_expire(struct client *c, const struct resp_arg *key,
+static void get_and_expire(struct caller *c, const struct resp_arg *key,
 			   const struct set_options *o)
 {
 	struct getex x = { .key = key, .options = o };
@@ -343,7 +343,7 @@ static void get_and_expire(struct client *c, const struct resp_arg *key,
 		end_value(c, 0, ret, &none);
 }
 
-void cmd_getex(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_getex(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct set_options o = { 0 };
 
@@ -355,7 +355,7 @@ void cmd_getex(struct client *c, unsigned int argc, const struct resp_arg *argv)
 		queue_get(c, &argv[1], end_value, 0);
 }
 
-static void end_mset_key(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_mset_key(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)note;
 	(void)e;
@@ -363,20 +363,20 @@ static void end_mset_key(struct client *c, unsigned int note, int ret, const str
 		progress_of(c)->failure = ret;
 }
 
-static void end_mset(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_mset(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	end_mset_key(c, note, ret, e);
 	end_ok(c, note, progress_of(c)->failure, e);
 	progress_of(c)->failure = 0;
 }
 
-static void mset_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+static void mset_key(struct caller *c, const struct resp_arg *arg, unsigned int index,
 		     unsigned int argc)
 {
 	queue_set(c, &arg[0], &arg[1], 0, 0, index + 2 < argc ? end_mset_key : end_mset);
 }
 
-void cmd_mset(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_mset(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc % 2 == 0)
 		reply_error(reply_now(c), "ERR wrong number of arguments for 'mset' command");
@@ -384,7 +384,7 @@ void cmd_mset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 		command_keys_atomic(c, argc, argv, 2, mset_key);
 }
 
-static int set_all_new(struct client *c, void *arg)
+static int set_all_new(struct caller *c, void *arg)
 {
 	const struct call *call = arg;
 	struct store_op set = { .opcode = XKV_OP_SET };
@@ -408,9 +408,9 @@ static int set_all_new(struct client *c, void *arg)
 	return !ret;
 }
 
-void cmd_msetnx(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_msetnx(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct call call = { argc, argv };
+	struct call call = { .argc = argc, .argv = argv };
 
 	if (argc % 2 == 0) {
 		reply_error(reply_to(c), "ERR wrong number of arguments for 'msetnx' command");
@@ -428,7 +428,7 @@ void cmd_msetnx(struct client *c, unsigned int argc, const struct resp_arg *argv
 
 /* --- numbers, and appending --- */
 
-static void end_number(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_number(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)note;
 	if (ret)
@@ -437,7 +437,7 @@ static void end_number(struct client *c, unsigned int note, int ret, const struc
 		reply_int(reply_to(c), e->number);
 }
 
-static void increment(struct client *c, const struct resp_arg *key, int64_t amount)
+static void increment(struct caller *c, const struct resp_arg *key, int64_t amount)
 {
 	struct store_op op = {
 		.opcode = XKV_OP_INCR, .key = key->ptr, .key_len = key->len, .amount = amount
@@ -446,21 +446,21 @@ static void increment(struct client *c, const struct resp_arg *key, int64_t amou
 	command_queue(c, &op, end_number, 0);
 }
 
-void cmd_incr(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_incr(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (check_key(c, &argv[1]))
 		increment(c, &argv[1], 1);
 }
 
-void cmd_decr(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_decr(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (check_key(c, &argv[1]))
 		increment(c, &argv[1], -1);
 }
 
-void cmd_incrby(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_incrby(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int64_t amount;
 
@@ -469,7 +469,7 @@ void cmd_incrby(struct client *c, unsigned int argc, const struct resp_arg *argv
 		increment(c, &argv[1], amount);
 }
 
-void cmd_decrby(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_decrby(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int64_t amount;
 
@@ -482,7 +482,7 @@ void cmd_decrby(struct client *c, unsigned int argc, const struct resp_arg *argv
 		increment(c, &argv[1], -amount);
 }
 
-void cmd_append(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_append(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct store_op op = {
 		.opcode = XKV_OP_APPEND,

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "impl.h"
+#include "net/client.h"
 #include "store/txn.h"
 #include "util/metrics.h"
 
@@ -70,19 +71,19 @@ static struct tracked_keys *keys_of(const struct server *s)
 /* --- messages --- */
 
 /* Also to a client that wants no replies. */
-static struct reply *message_begin(struct client *to, bool *muted)
+static struct reply *message_begin(struct caller *to, bool *muted)
 {
-	struct reply *r = client_message(to);
+	struct reply *r = caller_message(to);
 
 	*muted = r->muted;
 	r->muted = false;
 	return r;
 }
 
-static void message_end(struct client *to, struct reply *r, bool muted)
+static void message_end(struct caller *to, struct reply *r, bool muted)
 {
 	r->muted = muted;
-	client_message_end(to);
+	caller_message_end(to);
 }
 
 static void tell_broken(struct tracking *t)
@@ -91,19 +92,19 @@ static void tell_broken(struct tracking *t)
 	bool muted;
 
 	t->flags |= TRACKING_BROKEN;
-	if (t->client->session.reply.protocol != PROTOCOL_RESP3)
+	if (t->caller->session.reply.protocol != PROTOCOL_RESP3)
 		return;
-	r = message_begin(t->client, &muted);
+	r = message_begin(t->caller, &muted);
 	reply_push(r, 2);
 	reply_text(r, "tracking-redir-broken");
 	reply_int(r, (int64_t)t->redirect);
-	message_end(t->client, r, muted);
+	message_end(t->caller, r, muted);
 }
 
 /* Whom to tell; NULL = nobody can be told. */
-static struct client *receiver(struct tracking *t)
+static struct caller *receiver(struct tracking *t)
 {
-	struct client *to = t->client;
+	struct caller *to = t->caller;
 
 	if (t->redirect) {
 		to = client_by_id(to->srv, t->redirect);
@@ -123,7 +124,7 @@ static struct client *receiver(struct tracking *t)
 /* Tells of some keys, all without `keys`. */
 static void invalidate(struct tracking *t, const struct changed *keys, unsigned int count)
 {
-	struct client *to = receiver(t);
+	struct caller *to = receiver(t);
 	struct reply *r;
 	bool muted;
 
@@ -245,7 +246,7 @@ static struct reader *reader_new(struct tracked_keys *t, struct tracked *k, uint
 /* Is its reader to be told?  One that has another mode by now is not. */
 static struct tracking *reader_tracks(const struct server *s, const struct reader *r)
 {
-	struct client *c = client_by_id(s, r->id);
+	struct caller *c = client_by_id(s, r->id);
 	unsigned int flags = c ? tracking_of(c)->flags : 0;
 
 	return flags & TRACKING_ON && !(flags & TRACKING_BCAST) ? tracking_of(c) : NULL;
@@ -289,7 +290,7 @@ static bool is_overfull(const struct server *s)
 }
 
 /* The client as a reader of the key; NULL: no memory, or no room. */
-static struct reader *reader_get(struct client *c, const void *key, size_t len, bool *is_new)
+static struct reader *reader_get(struct caller *c, const void *key, size_t len, bool *is_new)
 {
 	struct tracked_keys *t = keys_of(c->srv);
 	struct tracked *k = tracked_find(t, key, len);
@@ -311,7 +312,7 @@ static struct reader *reader_get(struct client *c, const void *key, size_t len, 
 }
 
 /* False: no memory, or no room. */
-static bool enter(struct client *c, const void *key, size_t len)
+static bool enter(struct caller *c, const void *key, size_t len)
 {
 	struct reader *r;
 	bool is_new;
@@ -327,7 +328,7 @@ static bool enter(struct client *c, const void *key, size_t len)
 
 void tracking_own_read(void *arg, const void *key, size_t key_len, bool outdated, uint64_t position)
 {
-	struct client *c = arg;
+	struct caller *c = arg;
 	struct tracking *x = tracking_of(c);
 	const struct changed changed = { 0, key_len, (char *)(uintptr_t)key };
 	struct reader *r;
@@ -348,7 +349,7 @@ void tracking_own_read(void *arg, const void *key, size_t key_len, bool outdated
 	*r = (struct reader){ .id = c->id, .from = position };
 }
 
-void tracking_found(struct client *c, const void *key, size_t key_len)
+void tracking_found(struct caller *c, const void *key, size_t key_len)
 {
 	struct tracked *k;
 	struct reader *r;
@@ -684,7 +685,7 @@ void tracking_second(struct server *s)
 static bool enter_key(void *arg, unsigned int at, const char *const *flags)
 {
 	const struct call *call = ((void **)arg)[1];
-	struct client *c = ((void **)arg)[0];
+	struct caller *c = ((void **)arg)[0];
 
 	(void)flags;
 	if (call->argv[at].len > XKV_LONG_KEY_MAX)
@@ -706,11 +707,11 @@ static bool keeps(unsigned int flags, const struct command *cmd)
 	return cmd->flags & CMD_READONLY && !(cmd->flags & CMD_PUBSUB) && !command_runs_script(cmd);
 }
 
-void tracking_before(struct client *c, const struct command *cmd, unsigned int argc,
+void tracking_before(struct caller *c, const struct command *cmd, unsigned int argc,
 		     const struct resp_arg *argv)
 {
 	const struct tracking *x = tracking_of(c);
-	struct call call = { argc, argv };
+	struct call call = { .argc = argc, .argv = argv };
 	void *arg[2] = { c, &call };
 
 	store_origin(c->worker->ctx, x->origin);
@@ -725,7 +726,7 @@ static bool is_about_client(const struct command *cmd)
 	return cmd && !strncmp(command_full_name(cmd, text), "client|", 7);
 }
 
-void tracking_after(struct client *c, const struct command *cmd)
+void tracking_after(struct caller *c, const struct command *cmd)
 {
 	struct tracking *x = tracking_of(c);
 
@@ -766,7 +767,7 @@ static void unfollow_all(struct tracked_keys *t, struct tracking *x)
 	x->prefix_bytes = 0;
 }
 
-void tracking_end(struct client *c)
+void tracking_end(struct caller *c)
 {
 	struct tracking *x = tracking_of(c);
 	struct tracked_keys *t = keys_of(c->srv);
@@ -817,7 +818,7 @@ struct wish {
 	const struct resp_arg *prefixes[PLAIN_ARGS_MAX];
 };
 
-static bool parse_redirect(struct client *c, const struct resp_arg *id, struct wish *w)
+static bool parse_redirect(struct caller *c, const struct resp_arg *id, struct wish *w)
 {
 	if (w->redirect) {
 		reply_error(reply_to(c), "ERR A client can only redirect to a single other client");
@@ -832,7 +833,7 @@ static bool parse_redirect(struct client *c, const struct resp_arg *id, struct w
 }
 
 /* On false the error was replied. */
-static bool parse_wish(struct client *c, unsigned int argc, const struct resp_arg *argv,
+static bool parse_wish(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 		       struct wish *w)
 {
 	static const struct {
@@ -887,7 +888,7 @@ static bool overlap(const struct resp_arg *a, const char *text, size_t len)
 }
 
 /* On false the error was replied. */
-static bool few_prefixes(struct client *c, const struct wish *w)
+static bool few_prefixes(struct caller *c, const struct wish *w)
 {
 	for (unsigned int i = 0; i < w->prefix_count; i++)
 		if (w->prefixes[i]->len > XKV_LONG_KEY_MAX) {
@@ -902,7 +903,7 @@ static bool few_prefixes(struct client *c, const struct wish *w)
 }
 
 /* Prefixes that overlap would tell of a key twice.  On false the error was replied. */
-static bool check_prefixes(struct client *c, const struct wish *w)
+static bool check_prefixes(struct caller *c, const struct wish *w)
 {
 	const struct follower *f;
 
@@ -935,7 +936,7 @@ static bool check_prefixes(struct client *c, const struct wish *w)
 }
 
 /* False: no memory, or the change feed cannot be read; then the client does not track. */
-static bool begin(struct client *c, const struct wish *w)
+static bool begin(struct caller *c, const struct wish *w)
 {
 	struct tracked_keys *t = keys_of(c->srv);
 	struct tracking *x = tracking_of(c);
@@ -946,7 +947,7 @@ static bool begin(struct client *c, const struct wish *w)
 	if (!transaction_of(c)->in_exec)
 		changes_before_replies(c->worker); /* which are not for this client */
 	if (!(x->flags & TRACKING_ON)) {
-		x->client = c;
+		x->caller = c;
 		LIST_INIT(&x->prefixes);
 		LIST_INSERT_HEAD(&t->clients, x, link);
 		t->client_count++;
@@ -967,7 +968,7 @@ static bool begin(struct client *c, const struct wish *w)
 	return false;
 }
 
-void cmd_client_tracking(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_tracking(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct wish w = { 0 };
 	const char *why;
@@ -994,7 +995,7 @@ void cmd_client_tracking(struct client *c, unsigned int argc, const struct resp_
 	}
 }
 
-void cmd_client_caching(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_caching(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct tracking *x = tracking_of(c);
 	bool yes = arg_is(&argv[2], "yes");
@@ -1023,7 +1024,7 @@ static int64_t redirect_of(const struct tracking *x)
 	return x->flags & TRACKING_ON ? (int64_t)x->redirect : -1;
 }
 
-void cmd_client_getredir(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_getredir(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -1074,7 +1075,7 @@ static void reply_prefixes(struct reply *r, const struct tracking *x)
 	free(sorted);
 }
 
-void cmd_client_trackinginfo(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_client_trackinginfo(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct tracking *x = tracking_of(c);
 	struct reply *r = reply_to(c);

@@ -20,7 +20,7 @@
 
 #include "util/hashtable.h"
 
-struct client;
+struct caller;
 struct command;
 struct feed_change;
 struct metrics;
@@ -47,7 +47,7 @@ struct tracking {
 	struct follower_list prefixes; /* BCAST; owned */
 	unsigned int prefix_count;
 	size_t prefix_bytes; /* as if nobody else had them */
-	struct client *client;
+	struct caller *caller;
 	LIST_ENTRY(tracking) link; /* tracked_keys.clients */
 };
 
@@ -77,15 +77,15 @@ struct tracked_keys {
 /* Does any client track? */
 bool tracking_wanted(const struct server *s);
 /* Before a command is executed: notes the keys that it reads, and for whom it changes others. */
-void tracking_before(struct client *c, const struct command *cmd, unsigned int argc,
+void tracking_before(struct caller *c, const struct command *cmd, unsigned int argc,
 		     const struct resp_arg *argv);
 /* The client's next command has been executed. */
-void tracking_after(struct client *c, const struct command *cmd);
+void tracking_after(struct caller *c, const struct command *cmd);
 /* Of store_txn_commit_reads(), by the client `arg`. */
 void tracking_own_read(void *arg, const void *key, size_t key_len, bool outdated,
 		       uint64_t position);
 /* A read, after tracking_before(), has found a key. */
-void tracking_found(struct client *c, const void *key, size_t key_len);
+void tracking_found(struct caller *c, const void *key, size_t key_len);
 
 /*
  * By the loop, not within a command: a change, in the order of the feed; and the end of several,
@@ -100,7 +100,7 @@ void tracking_forget_all(struct server *s);
 void tracking_second(struct server *s);
 
 /* Ends it for a client, which is not told. */
-void tracking_end(struct client *c);
+void tracking_end(struct caller *c);
 void tracking_free(struct tracked_keys *t);
 
 /* For INFO: of the clients, and of the table. */

@@ -17,7 +17,7 @@
 #define TRIES_LEAST 16
 #define TRIES_NS    200000000
 
-bool tries_left(struct client *c, struct tries *t)
+bool tries_left(struct caller *c, struct tries *t)
 {
 	if (t->count == 1)
 		t->end_ns = monotonic_ns() + TRIES_NS;
@@ -30,7 +30,7 @@ bool tries_left(struct client *c, struct tries *t)
 	return true;
 }
 
-void tries_end(struct client *c, struct tries *t)
+void tries_end(struct caller *c, struct tries *t)
 {
 	if (t->holds)
 		store_hold_writes(c->srv->store, false);
@@ -43,7 +43,7 @@ enum reads {
 };
 
 /* One try.  -ECANCELED or -ENOENT of the write: the entry was changed in between. */
-static int try_update(struct client *c, const struct resp_arg *key, enum reads reads,
+static int try_update(struct caller *c, const struct resp_arg *key, enum reads reads,
 		      command_update_fn *decide, void *arg, bool *written)
 {
 	struct store_ctx *ctx = c->worker->ctx;
@@ -71,7 +71,7 @@ static int try_update(struct client *c, const struct resp_arg *key, enum reads r
 	return command_store(c, &op);
 }
 
-static int update(struct client *c, const struct resp_arg *key, enum reads reads,
+static int update(struct caller *c, const struct resp_arg *key, enum reads reads,
 		  command_update_fn *decide, void *arg)
 {
 	struct tries tries = { 0 };
@@ -85,7 +85,7 @@ static int update(struct client *c, const struct resp_arg *key, enum reads reads
 	return written && (ret == -ECANCELED || ret == -ENOENT) ? -EBUSY : ret;
 }
 
-int command_update(struct client *c, const struct resp_arg *key, bool value,
+int command_update(struct caller *c, const struct resp_arg *key, bool value,
 		   command_update_fn *decide, void *arg)
 {
 	return update(c, key, value ? READS_VALUE : READS_EXPIRY, decide, arg);
@@ -118,7 +118,7 @@ struct changing {
 	struct value value;
 };
 
-static int decide_change(struct client *c, void *arg, const struct store_entry *e,
+static int decide_change(struct caller *c, void *arg, const struct store_entry *e,
 			 struct store_op *write)
 {
 	struct changing *x = arg;
@@ -146,7 +146,7 @@ static int decide_change(struct client *c, void *arg, const struct store_entry *
 	return 1;
 }
 
-bool command_change(struct client *c, const struct resp_arg *key, command_change_fn *change,
+bool command_change(struct caller *c, const struct resp_arg *key, command_change_fn *change,
 		    void *arg)
 {
 	struct changing x = { .change = change, .arg = arg };
@@ -158,7 +158,7 @@ bool command_change(struct client *c, const struct resp_arg *key, command_change
 	return !ret;
 }
 
-int command_touch(struct client *c, const struct resp_arg *key, bool uses, struct store_entry *e)
+int command_touch(struct caller *c, const struct resp_arg *key, bool uses, struct store_entry *e)
 {
 	int ret = store_touch(c->worker->ctx, key->ptr, key->len, uses, e);
 
@@ -167,7 +167,7 @@ int command_touch(struct client *c, const struct resp_arg *key, bool uses, struc
 	return ret;
 }
 
-int command_store(struct client *c, const struct store_op *op)
+int command_store(struct caller *c, const struct store_op *op)
 {
 	struct store_entry unused;
 	int ret = store_do(c->worker->ctx, op, &unused);
@@ -177,7 +177,7 @@ int command_store(struct client *c, const struct store_op *op)
 	return ret;
 }
 
-bool command_read(struct client *c, const struct resp_arg *key, struct store_entry *e)
+bool command_read(struct caller *c, const struct resp_arg *key, struct store_entry *e)
 {
 	int ret;
 

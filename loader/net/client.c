@@ -43,7 +43,7 @@
 
 static struct outbox *outbox(struct client *c)
 {
-	return &c->session.reply.out;
+	return &c->caller.session.reply.out;
 }
 
 static void log_closing(const struct client *c, const char *why)
@@ -51,20 +51,20 @@ static void log_closing(const struct client *c, const char *why)
 	char peer[ADDRESS_TEXT];
 
 	connection_address(&c->stream.conn, true, peer);
-	log_warning("closing client %s (id %llu): %s", peer, (unsigned long long)c->id, why);
+	log_warning("closing client %s (id %llu): %s", peer, (unsigned long long)c->caller.id, why);
 }
 
 static const struct output_limit *output_limit(const struct client *c)
 {
-	const struct output_limit *limits = c->srv->cfg->output_limit;
+	const struct output_limit *limits = c->caller.srv->cfg->output_limit;
 
-	return &limits[session_is_subscriber(&c->session) ? OUTPUT_PUBSUB : OUTPUT_NORMAL];
+	return &limits[session_is_subscriber(&c->caller.session) ? OUTPUT_PUBSUB : OUTPUT_NORMAL];
 }
 
 /* Is one of its commands in the middle, with others being served: worker_yield()? */
 static bool is_busy(const struct client *c)
 {
-	return c->srv->busy == c;
+	return c->caller.srv->busy == &c->caller;
 }
 
 /* --- execution --- */
@@ -73,31 +73,40 @@ static void protocol_error(struct client *c)
 {
 	char peer[ADDRESS_TEXT];
 
-	worker_flush(c->worker);
+	worker_flush(c->caller.worker);
 	connection_address(&c->stream.conn, true, peer);
 	log_verbose("protocol error from client %s: %s", peer, c->stream.parser.error);
-	c->worker->stat[STAT_PROTOCOL_ERRORS]++;
-	reply_error(reply_to(c), "ERR Protocol error: %s", c->stream.parser.error);
-	c->closing = true;
+	c->caller.worker->stat[STAT_PROTOCOL_ERRORS]++;
+	reply_error(reply_to(&c->caller), "ERR Protocol error: %s", c->stream.parser.error);
+	c->caller.closing = true;
 }
 
 static bool may_execute(struct client *c)
 {
-	return !c->closing && !c->dead && !outbox(c)->failed && !c->srv->stopping;
+	return !c->caller.closing && !c->caller.dead && !outbox(c)->failed &&
+	       !c->caller.srv->stopping;
+}
+
+/* Where the command is now: input moves. */
+static void show_bytes(struct client *c)
+{
+	c->caller.call.bytes = stream_command(&c->stream);
+	c->caller.call.pending = stream_pending(&c->stream);
 }
 
 /* Resumes the unfinished command, if there is one and there is time.  True: none is left. */
 static bool finish_command(struct client *c)
 {
-	if (!(c->ran & RUN_UNFINISHED))
+	if (!(c->caller.ran & RUN_UNFINISHED))
 		return true;
-	if (!worker_slice_left(c->worker))
+	if (!worker_slice_left(c->caller.worker))
 		return false;
-	c->ran = c->worker->executor->resume(c);
-	if (c->ran & RUN_UNFINISHED)
+	show_bytes(c);
+	c->caller.ran = c->caller.worker->executor->resume(&c->caller);
+	if (c->caller.ran & RUN_UNFINISHED)
 		return false;
 	c->stream.in.pos += c->stream.parser.pos;
-	reply_splice(&c->session.reply, &c->session.held);
+	reply_splice(&c->caller.session.reply, &c->caller.session.held);
 	return true;
 }
 
@@ -106,20 +115,25 @@ static void run_command(struct client *c)
 	struct resp_parser *p = &c->stream.parser;
 
 	if (p->argc) {
-		c->worker->stat[STAT_COMMANDS] += !(c->ran & RUN_POSTPONED);
-		c->ran = c->worker->executor->run(c, p->argc, p->argv);
+		c->caller.call.argc = p->argc;
+		c->caller.call.argv = p->argv;
+		c->caller.call.len = p->pos;
+		show_bytes(c);
+		c->caller.worker->stat[STAT_COMMANDS] += !(c->caller.ran & RUN_POSTPONED);
+		c->caller.ran = c->caller.worker->executor->run(&c->caller);
 	}
-	if (c->ran & (RUN_UNFINISHED | RUN_POSTPONED))
+	if (c->caller.ran & (RUN_UNFINISHED | RUN_POSTPONED))
 		return;
 	c->stream.in.pos += p->pos;
-	if (c->session.held.out.head || c->session.held.out.failed)
-		reply_splice(&c->session.reply, &c->session.held);
+	if (c->caller.session.held.out.head || c->caller.session.held.out.failed)
+		reply_splice(&c->caller.session.reply, &c->caller.session.held);
 }
 
 /* Executes one command.  False if there is none, or none may be executed. */
 static bool execute_one(struct client *c)
 {
-	struct resp_limits limits = { c->srv->cfg->proto_max_bulk_len, client_needs_auth(c) };
+	struct resp_limits limits = { c->caller.srv->cfg->proto_max_bulk_len,
+				      caller_needs_auth(&c->caller) };
 
 	switch (resp_parse(&c->stream.parser, stream_command(&c->stream),
 			   stream_pending(&c->stream), &limits)) {
@@ -131,12 +145,12 @@ static bool execute_one(struct client *c)
 		return false;
 	case RESP_NOMEM:
 		log_closing(c, "out of memory");
-		c->dead = true;
+		c->caller.dead = true;
 		return false;
 	case RESP_REFUSED:
-		c->ran = 0;
+		c->caller.ran = 0;
 		c->stream.in.pos += c->stream.parser.pos;
-		c->worker->executor->refuse_long(c);
+		c->caller.worker->executor->refuse_long(&c->caller);
 		return true;
 	case RESP_MORE:
 		c->stream.in.pos += resp_forget(&c->stream.parser);
@@ -148,13 +162,13 @@ static bool execute_one(struct client *c)
 /* Gives the client a turn, behind those that wait already. */
 static void queue(struct client *c)
 {
-	worker_enqueue(c->worker, c, c->ran & RUN_UNFINISHED);
+	worker_enqueue(c->caller.worker, c, c->caller.ran & RUN_UNFINISHED);
 }
 
 /* Executes commands until the round is over.  False if there is none left that may be executed. */
 static bool execute_some(struct client *c)
 {
-	uint64_t messages = c->worker->messages;
+	uint64_t messages = c->caller.worker->messages;
 	size_t start = outbox(c)->bytes;
 
 	/* A command about many keys counts as several. */
@@ -165,11 +179,11 @@ static bool execute_some(struct client *c)
 			return true;
 		if (!stream_pending(&c->stream) || !execute_one(c))
 			return false;
-		if (c->ran & RUN_POSTPONED)
+		if (c->caller.ran & RUN_POSTPONED)
 			return false;
 		if (outbox(c)->bytes > start + ROUND_OUTPUT ||
-		    c->worker->messages > messages + ROUND_MESSAGES ||
-		    ((c->ran & RUN_LONG) && !worker_slice_left(c->worker)))
+		    c->caller.worker->messages > messages + ROUND_MESSAGES ||
+		    ((c->caller.ran & RUN_LONG) && !worker_slice_left(c->caller.worker)))
 			break;
 	}
 	return stream_pending(&c->stream);
@@ -182,9 +196,9 @@ static bool execute_some(struct client *c)
 static void end_turn(struct client *c, bool more)
 {
 	const struct input *in = &c->stream.in;
-	struct worker *w = c->worker;
+	struct worker *w = c->caller.worker;
 
-	if (w->executor->end_turn(c, in->shared && !more))
+	if (w->executor->end_turn(&c->caller, in->shared && !more))
 		w->read_used = (size_t)(in->data + in->len - w->read_buffer);
 	else
 		w->read_used = 0;
@@ -210,15 +224,16 @@ static void execute(struct client *c)
 
 static size_t memory_of(struct client *c)
 {
-	const struct executor *ex = c->worker->executor;
+	const struct executor *ex = c->caller.worker->executor;
 
-	return sizeof(*c) + ex->client_bytes + connection_memory(&c->stream.conn) +
-	       stream_memory(&c->stream) + session_memory(&c->session) + ex->memory(c);
+	return sizeof(*c) + ex->caller_bytes + connection_memory(&c->stream.conn) +
+	       stream_memory(&c->stream) + session_memory(&c->caller.session) +
+	       ex->memory(&c->caller);
 }
 
 static void account(struct client *c, size_t memory)
 {
-	struct worker *w = c->worker;
+	struct worker *w = c->caller.worker;
 
 	if (c->uncounted)
 		memory = 0;
@@ -267,10 +282,10 @@ static uint64_t memory_limit(struct server *s)
 	return left_of(s, limit > SHARE_LEAST ? limit : SHARE_LEAST);
 }
 
-struct client *client_next(const struct server *s, const struct client *c)
+struct caller *client_next(const struct server *s, const struct caller *c)
 {
 	const struct worker *of = c ? c->worker : NULL;
-	struct client *next = c ? TAILQ_NEXT(c, link) : NULL;
+	struct client *next = c ? TAILQ_NEXT(client_of(c), link) : NULL;
 
 	for (unsigned int i = 0; i < s->worker_count && !next; i++) {
 		if (!of)
@@ -278,25 +293,28 @@ struct client *client_next(const struct server *s, const struct client *c)
 		else if (s->worker[i] == of)
 			of = NULL; /* those behind its own */
 	}
-	return next;
+	return next ? &next->caller : NULL;
 }
 
 /* The client that takes most memory; `bytes` is what all take that are not being closed. */
 static struct client *largest_client(const struct server *s, uint64_t *bytes)
 {
-	struct client *largest = NULL;
+	struct client *largest = NULL, *each;
 
 	*bytes = 0;
-	for (struct client *each = NULL; (each = client_next(s, each));) {
-		if (each->dead)
+	for (struct caller *next = NULL; (next = client_next(s, next));) {
+		each = client_of(next);
+		if (next->dead)
 			continue;
 		*bytes += each->memory;
-		if (!each->session.no_evict && !is_busy(each) &&
+		if (!each->caller.session.no_evict && !is_busy(each) &&
 		    (!largest || each->memory > largest->memory))
 			largest = each;
 	}
 	return largest;
 }
+
+static void close_client(struct caller *c);
 
 /* Closes the clients that take most memory, until all together are within the limit. */
 static void evict_clients(struct worker *w)
@@ -310,7 +328,7 @@ static void evict_clients(struct worker *w)
 			return;
 		log_closing(largest, "clients take more than maxmemory-clients, and it takes most");
 		w->stat[STAT_EVICTED_CLIENTS]++;
-		client_close(largest);
+		close_client(&largest->caller);
 	}
 }
 
@@ -322,15 +340,15 @@ static void evict_clients(struct worker *w)
  */
 static void read_or_wait(struct client *c)
 {
-	struct server *s = c->srv;
+	struct server *s = c->caller.srv;
 	uint64_t limit = c->paused ? memory_limit(s) : 0;
 
-	if ((c->closing && !c->stream.conn.write_needs_read) || c->stream.conn.read_needs_write ||
-	    (limit && server_client_memory(s) > limit / 2)) {
-		ev_io_stop(c->worker->loop, &c->stream.readable);
+	if ((c->caller.closing && !c->stream.conn.write_needs_read) ||
+	    c->stream.conn.read_needs_write || (limit && server_client_memory(s) > limit / 2)) {
+		ev_io_stop(c->caller.worker->loop, &c->stream.readable);
 		return;
 	}
-	ev_io_start(c->worker->loop, &c->stream.readable);
+	ev_io_start(c->caller.worker->loop, &c->stream.readable);
 	if (c->stream.conn.more && !c->queued) {
 		c->reads = true;
 		queue(c);
@@ -350,7 +368,7 @@ static bool passes_soft_limit(struct client *c)
 	const struct output_limit *limit = output_limit(c);
 	double now;
 
-	if (!limit->soft || outbox(c)->bytes + c->session.held.out.bytes < limit->soft) {
+	if (!limit->soft || outbox(c)->bytes + c->caller.session.held.out.bytes < limit->soft) {
 		c->over_since = 0;
 		return false;
 	}
@@ -369,7 +387,7 @@ static bool passes_output_limit(struct client *c)
 		log_closing(c, "its output passes the soft limit of client-output-buffer-limit");
 	else
 		return false;
-	c->worker->stat[STAT_OUTPUT_CLOSED]++;
+	c->caller.worker->stat[STAT_OUTPUT_CLOSED]++;
 	return true;
 }
 
@@ -394,14 +412,14 @@ void clients_tend_memory(struct worker *w)
 static void active_at(struct client *c, double when)
 {
 	c->active = when;
-	TAILQ_REMOVE(&c->worker->clients, c, link);
-	TAILQ_INSERT_TAIL(&c->worker->clients, c, link);
+	TAILQ_REMOVE(&c->caller.worker->clients, c, link);
+	TAILQ_INSERT_TAIL(&c->caller.worker->clients, c, link);
 }
 
 static void touch(struct client *c)
 {
-	c->worker->now_ns = monotonic_ns();
-	active_at(c, (double)c->worker->now_ns / 1e9);
+	c->caller.worker->now_ns = monotonic_ns();
+	active_at(c, (double)c->caller.worker->now_ns / 1e9);
 }
 
 /* A peer that goes is not worth a line, nor a counter. */
@@ -409,8 +427,8 @@ static void note_failure(struct client *c)
 {
 	if (errno != EPROTO)
 		return;
-	c->worker->stat[STAT_TLS_ERRORS]++;
-	log_verbose("TLS ends client id %llu: %s", (unsigned long long)c->id,
+	c->caller.worker->stat[STAT_TLS_ERRORS]++;
+	log_verbose("TLS ends client id %llu: %s", (unsigned long long)c->caller.id,
 		    connection_error(&c->stream.conn));
 }
 
@@ -420,9 +438,9 @@ static void write_or_wait(struct client *c)
 	const struct connection *conn = &c->stream.conn;
 
 	if ((outbox(c)->bytes && !conn->write_needs_read) || conn->read_needs_write)
-		ev_io_start(c->worker->loop, &c->stream.writable);
+		ev_io_start(c->caller.worker->loop, &c->stream.writable);
 	else
-		ev_io_stop(c->worker->loop, &c->stream.writable);
+		ev_io_stop(c->caller.worker->loop, &c->stream.writable);
 }
 
 /* One call; others may run meanwhile if `leave`.  As writev(). */
@@ -436,10 +454,10 @@ static ssize_t send_once(struct client *c, bool leave)
 	if (!leave)
 		return conn->transport->writev(conn, iov, count);
 	outbox(c)->sending = c->away = true;
-	worker_leave(c->worker);
+	worker_leave(c->caller.worker);
 	n = conn->transport->writev(conn, iov, count);
 	error = errno;
-	worker_return(c->worker);
+	worker_return(c->caller.worker);
 	errno = error;
 	outbox(c)->sending = c->away = false;
 	return n;
@@ -452,21 +470,21 @@ static void client_flush(struct client *c, bool leave)
 	ssize_t n;
 
 	if (leave)
-		worker_before_leave(c->worker);
+		worker_before_leave(c->caller.worker);
 	while (outbox(c)->bytes && !outbox(c)->failed && total < ROUND_WRITE) {
 		n = send_once(c, leave);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
-			c->dead |= errno != EAGAIN;
+			c->caller.dead |= errno != EAGAIN;
 			note_failure(c);
 			break;
 		}
 		outbox_sent(outbox(c), (size_t)n);
 		total += (size_t)n;
-		c->worker->stat[STAT_WRITES]++;
+		c->caller.worker->stat[STAT_WRITES]++;
 	}
-	c->worker->stat[STAT_BYTES_OUT] += total;
+	c->caller.worker->stat[STAT_BYTES_OUT] += total;
 	c->flow.written += (uint32_t)total;
 	if (total)
 		touch(c);
@@ -490,48 +508,48 @@ void clients_flush(struct worker *w)
 /* What is left of the input leaves the shared buffer, which others read into. */
 static void keep_input(struct client *c)
 {
-	if (c->dead || stream_keep_rest(&c->stream))
+	if (c->caller.dead || stream_keep_rest(&c->stream))
 		return;
 	log_closing(c, "out of memory");
-	c->dead = true;
+	c->caller.dead = true;
 }
 
 /* Ends the handling of each event of a client: closes it, or prepares it for the next event. */
 static void settle(struct client *c)
 {
-	c->dead |= passes_output_limit(c);
+	c->caller.dead |= passes_output_limit(c);
 	keep_input(c);
-	if (c->closing && !outbox(c)->bytes && !c->dead) {
+	if (c->caller.closing && !outbox(c)->bytes && !c->caller.dead) {
 		c->stream.conn.transport->finish(&c->stream.conn);
-		c->dead = true;
+		c->caller.dead = true;
 	}
-	if (c->dead) {
+	if (c->caller.dead) {
 		client_free(c);
 		return;
 	}
 	account(c, memory_of(c));
 	read_or_wait(c);
-	evict_clients(c->worker); /* may free this client */
+	evict_clients(c->caller.worker); /* may free this client */
 }
 
 /* Is there nothing left to be executed or said, but what its outbox holds? */
 static bool is_at_rest(struct client *c)
 {
-	return !stream_pending(&c->stream) && !c->paused && !c->closing && !c->dead && !c->queued &&
-	       !(c->ran & (RUN_UNFINISHED | RUN_POSTPONED)) && !c->session.held.out.head &&
-	       !outbox(c)->failed;
+	return !stream_pending(&c->stream) && !c->paused && !c->caller.closing && !c->caller.dead &&
+	       !c->queued && !(c->caller.ran & (RUN_UNFINISHED | RUN_POSTPONED)) &&
+	       !c->caller.session.held.out.head && !outbox(c)->failed;
 }
 
 /* Lets the driver answer what comes next, if it may. */
 static void publish(struct client *c)
 {
-	struct flows *flows = c->srv->flows;
+	struct flows *flows = c->caller.srv->flows;
 	struct flow_rights rights = { 0 };
 
 	if (!flows || c->flow.unfit || c->stream.conn.transport != &transport_tcp)
 		return;
 	if (is_at_rest(c))
-		rights = c->worker->executor->driver_rights(c);
+		rights = c->caller.worker->executor->driver_rights(&c->caller);
 	if (rights.commands)
 		flow_publish(flows, &c->flow, c->stream.conn.fd, outbox(c)->bytes, &rights);
 	else
@@ -543,14 +561,14 @@ static void run_round(struct client *c)
 {
 	execute(c);
 	keep_input(c);
-	worker_send(c->worker, c);
+	worker_send(c->caller.worker, c);
 }
 
 /* Execution resumes when little is unsent, which is known only after sending. */
 void client_end_round(struct client *c)
 {
 	publish(c);
-	if (!c->dead)
+	if (!c->caller.dead)
 		client_flush(c, true);
 	if (c->paused && outbox(c)->bytes < RESUME_BELOW) {
 		c->paused = false;
@@ -568,7 +586,7 @@ static bool is_abandoned(struct client *c)
 {
 	enum peer_state peer;
 
-	if (!(c->ran & (RUN_UNFINISHED | RUN_LONG)) || c->ran & RUN_WRITES)
+	if (!(c->caller.ran & (RUN_UNFINISHED | RUN_LONG)) || c->caller.ran & RUN_WRITES)
 		return false;
 	peer = connection_peer(&c->stream.conn);
 	if (peer != PEER_SENDS_NO_MORE)
@@ -584,43 +602,19 @@ void client_turn(struct client *c)
 {
 	bool reads = c->reads;
 
-	worker_dequeue(c->worker, c);
+	worker_dequeue(c->caller.worker, c);
 	if (is_busy(c))
 		return;
 	c->reads = false;
-	if (c->ran & RUN_UNFINISHED)
+	if (c->caller.ran & RUN_UNFINISHED)
 		touch(c);
 	else
-		c->worker->now_ns = monotonic_ns();
-	c->dead |= is_abandoned(c);
-	if (reads && !c->dead)
+		c->caller.worker->now_ns = monotonic_ns();
+	c->caller.dead |= is_abandoned(c);
+	if (reads && !c->caller.dead)
 		serve_input(c);
 	else
 		run_round(c);
-}
-
-/* --- messages --- */
-
-struct reply *client_message(struct client *to)
-{
-	struct session *s = &to->session;
-
-	if (to->srv->flows)
-		flow_take_back(to->srv->flows, &to->flow);
-	s->reply.out.limit = output_limit(to)->hard;
-	if (!(to->ran & RUN_UNFINISHED) && !s->composing)
-		return &s->reply;
-	if (!s->held.out.head && !s->held.out.failed)
-		reply_part(&s->held, &s->reply);
-	s->held.errors = NULL;
-	return &s->held;
-}
-
-void client_message_end(struct client *to)
-{
-	to->srv->running->messages++;
-	ev_feed_event(to->worker->loop, &to->stream.writable, EV_WRITE);
-	worker_wake(to->worker);
 }
 
 /* --- events --- */
@@ -637,14 +631,14 @@ static ssize_t read_once(struct client *c, size_t len)
 	int error;
 
 	if (conn->ssl || !c->stream.in.shared)
-		worker_before_leave(c->worker);
-	if (c->worker->read_used)
+		worker_before_leave(c->caller.worker);
+	if (c->caller.worker->read_used)
 		return conn->transport->read(conn, to, len);
 	c->away = true;
-	worker_leave(c->worker);
+	worker_leave(c->caller.worker);
 	n = conn->transport->read(conn, to, len);
 	error = errno;
-	worker_return(c->worker);
+	worker_return(c->caller.worker);
 	errno = error;
 	c->away = false;
 	return n;
@@ -652,8 +646,8 @@ static ssize_t read_once(struct client *c, size_t len)
 
 static bool receive(struct client *c)
 {
-	struct worker *w = c->worker;
-	struct server *s = c->srv;
+	struct worker *w = c->caller.worker;
+	struct server *s = c->caller.srv;
 	size_t room;
 	ssize_t n;
 
@@ -662,7 +656,7 @@ static bool receive(struct client *c)
 		w->stat[STAT_QUERY_CLOSED]++;
 		return false;
 	}
-	if (client_needs_auth(c) && stream_pending(&c->stream) > UNAUTH_INPUT_MAX) {
+	if (caller_needs_auth(&c->caller) && stream_pending(&c->stream) > UNAUTH_INPUT_MAX) {
 		log_closing(c, "it sends much and has not authenticated");
 		w->stat[STAT_QUERY_CLOSED]++;
 		return false;
@@ -694,7 +688,7 @@ static bool receive(struct client *c)
 static void serve_input(struct client *c)
 {
 	if (!receive(c)) {
-		c->dead = true;
+		c->caller.dead = true;
 		settle(c);
 	} else if (c->paused) {
 		write_or_wait(c);
@@ -710,7 +704,7 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int events)
 
 	(void)loop;
 	(void)events;
-	if (c->queued || c->unsent || is_busy(c))
+	if (c->queued || c->caller.unsent || is_busy(c))
 		return; /* it is read from again after its turn, when its replies are sent */
 	if (c->stream.conn.write_needs_read)
 		client_flush(c, true);
@@ -740,7 +734,9 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 
 double client_active(const struct client *c)
 {
-	double used = c->srv->flows ? (double)flow_used_ns(c->srv->flows, &c->flow) / 1e9 : 0;
+	double used = c->caller.srv->flows
+			      ? (double)flow_used_ns(c->caller.srv->flows, &c->flow) / 1e9
+			      : 0;
 
 	return used > c->active ? used : c->active;
 }
@@ -762,19 +758,59 @@ static uint64_t id_hash(uint64_t id)
 	return id * 0x9e3779b97f4a7c15ULL;
 }
 
-struct client *client_by_id(const struct server *s, uint64_t id)
+struct caller *client_by_id(const struct server *s, uint64_t id)
 {
 	struct hashtable_entry *e =
 		hashtable_find(&s->ids, id_hash(id)); /* no other has this hash */
 	struct client *c = e ? (struct client *)((char *)e - offsetof(struct client, by_id)) : NULL;
 
-	return c && !c->dead ? c : NULL;
+	return c && !c->caller.dead ? &c->caller : NULL;
+}
+
+static void before_message(struct caller *to)
+{
+	struct client *c = client_of(to);
+
+	if (to->srv->flows)
+		flow_take_back(to->srv->flows, &c->flow);
+	to->session.reply.out.limit = output_limit(c)->hard;
+}
+
+static void wake(struct caller *to)
+{
+	ev_feed_event(to->worker->loop, &client_of(to)->stream.writable, EV_WRITE);
+	worker_wake(to->worker);
+}
+
+static void address(const struct caller *c, bool peer, char text[ADDRESS_TEXT])
+{
+	connection_address(&client_of(c)->stream.conn, peer, text);
+}
+
+static bool is_local(const struct caller *c)
+{
+	return connection_is_local(&client_of(c)->stream.conn);
+}
+
+static const struct caller_kind client_kind = {
+	.before_message = before_message,
+	.wake = wake,
+	.close = close_client,
+	.address = address,
+	.is_local = is_local,
+};
+
+struct client *client_of(const struct caller *c)
+{
+	return c->kind == &client_kind
+		       ? (struct client *)((char *)c - offsetof(struct client, caller))
+		       : NULL;
 }
 
 void client_new(struct worker *w, struct connection conn)
 {
 	struct server *s = w->srv;
-	struct client *c = calloc(1, sizeof(*c) + w->executor->client_bytes);
+	struct client *c = calloc(1, sizeof(*c) + w->executor->caller_bytes);
 	uint64_t id = s->last_client_id + 1;
 
 	if (!c || hashtable_insert(&s->ids, &c->by_id, id_hash(id))) {
@@ -783,14 +819,10 @@ void client_new(struct worker *w, struct connection conn)
 		free(c);
 		return;
 	}
-	c->srv = s;
-	c->worker = w;
+	caller_init(&c->caller, w, &client_kind);
 	c->stream.conn = conn;
-	c->id = s->last_client_id = id;
+	c->caller.id = s->last_client_id = id;
 	c->since = c->active = monotonic_seconds();
-	session_init(&c->session, !w->executor->requires_auth(),
-		     s->cfg->output_limit[OUTPUT_NORMAL].hard);
-	c->session.reply.errors = &w->errors;
 	ev_io_init(&c->stream.readable, on_readable, conn.fd, EV_READ);
 	ev_io_init(&c->stream.writable, on_writable, conn.fd, EV_WRITE);
 	c->stream.readable.data = c->stream.writable.data = c;
@@ -807,25 +839,27 @@ static void leave_counts(struct client *c)
 	if (c->uncounted)
 		return;
 	c->uncounted = true;
-	c->worker->client_count--;
+	c->caller.worker->client_count--;
 	account(c, 0);
 }
 
-void client_close(struct client *c)
+static void close_client(struct caller *caller)
 {
-	if (c->worker == c->srv->running) {
+	struct client *c = client_of(caller);
+
+	if (c->caller.worker == c->caller.srv->running) {
 		client_free(c);
 		return;
 	}
-	c->worker->executor->cancel(c); /* to others it is gone now */
-	c->dead = true;
+	c->caller.worker->executor->cancel(&c->caller); /* to others it is gone now */
+	c->caller.dead = true;
 	leave_counts(c);
-	worker_enqueue(c->worker, c, false);
+	worker_enqueue(c->caller.worker, c, false);
 }
 
 void client_free(struct client *c)
 {
-	struct worker *w = c->worker;
+	struct worker *w = c->caller.worker;
 
 	worker_flush(w);
 	worker_dequeue(w, c);
@@ -833,13 +867,13 @@ void client_free(struct client *c)
 	ev_io_stop(w->loop, &c->stream.readable);
 	ev_io_stop(w->loop, &c->stream.writable);
 	TAILQ_REMOVE(&w->clients, c, link);
-	hashtable_remove(&c->srv->ids, &c->by_id);
+	hashtable_remove(&c->caller.srv->ids, &c->by_id);
 	leave_counts(c);
-	if (c->srv->flows)
-		flow_end(c->srv->flows, &c->flow);
+	if (c->caller.srv->flows)
+		flow_end(c->caller.srv->flows, &c->flow);
 	c->stream.conn.transport->close(&c->stream.conn);
-	w->executor->cancel(c);
+	w->executor->cancel(&c->caller);
 	stream_free_input(&c->stream);
-	session_free(&c->session);
+	session_free(&c->caller.session);
 	free(c);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A client of the RESP front end: a byte stream (stream.h), a session with its outbox (session.h),
- * and what decides when it is read from, executed and closed.  Commands get it as their context:
- * they read and change the session and reply to it; of the stream they only read.
+ * A client of the RESP front end: a caller (caller.h) with a byte stream (stream.h), and what
+ * decides when it is read from, executed and closed.  Commands know it by its caller.
  *
  * A client belongs to one worker.  Who has the lock of the server (worker.h) may use it.
  */
@@ -14,32 +13,21 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "executor.h"
+#include "caller.h"
 #include "flows.h"
 #include "server_state.h"
-#include "session.h"
 #include "stream.h"
-#include "worker.h"
-
-/* bytes that wait to be sent at which execution pauses */
-#define PAUSE_ABOVE (1 << 20)
 
 struct client {
-	TAILQ_ENTRY(client) link;    /* worker.clients, by last activity */
-	TAILQ_ENTRY(client) turn;    /* of `queued` */
-	TAILQ_ENTRY(client) sends;   /* worker.unsent */
-	LIST_ENTRY(client) monitors; /* those that have sent MONITOR; of commands/ */
-	struct server *srv;
-	struct worker *worker;
-	uint64_t id;
+	TAILQ_ENTRY(client) link;     /* worker.clients, by last activity */
+	TAILQ_ENTRY(client) turn;     /* of `queued` */
+	TAILQ_ENTRY(client) sends;    /* worker.unsent */
 	struct hashtable_entry by_id; /* server.ids */
 	double since, active;	      /* by monotonic_seconds() */
 	double over_since;	      /* when its output passed the soft limit; 0 = it does not */
 	size_t memory; /* bytes that it takes, as they are counted in worker.client_memory */
 	struct stream stream;
 	struct flow flow;
-	struct session session;
-	unsigned int ran; /* enum run_flags of the last command */
 	/*
 	 * monotonic ns: when a long command first found that the client has hung up; 0 = not, or
 	 * not yet
@@ -47,23 +35,20 @@ struct client {
 	uint64_t hung_up;
 	/* has commands left to execute, and waits here for its turn; NULL = not */
 	struct turns *queued;
-	bool unsent;  /* its round ends with those of others: worker.unsent */
-	bool reads;   /* waits for its turn to read what the connection has taken from the socket */
-	bool paused;  /* has commands left to execute, and must read replies first */
-	bool closing; /* executes nothing more; closed when its replies are sent */
-	bool dead;    /* closed at the end of the round */
-	bool away;    /* its worker has left the lock for a call about it */
+	bool reads;  /* waits for its turn to read what the connection has taken from the socket */
+	bool paused; /* has commands left to execute, and must read replies first */
+	bool away;   /* its worker has left the lock for a call about it */
 	bool uncounted; /* it was closed by another worker: its own will see to the rest */
-	/* executor.client_bytes, used by commands/ only */
-	_Alignas(max_align_t) char commands[];
+	struct caller caller;
 };
 
 /* Takes over the connection; closes it if there is no memory. */
 void client_new(struct worker *w, struct connection conn);
 /* By its worker.  Not for the client whose command is being executed: it is marked `dead`. */
 void client_free(struct client *c);
-/* The same for any other client: at once, or, if it is another worker's, soon. */
-void client_close(struct client *c);
+
+/* The client that has this caller; NULL: it is not that of a client. */
+struct client *client_of(const struct caller *c);
 
 /*
  * Has the client been active since then (monotonic_seconds()), also by commands that the driver has
@@ -79,21 +64,6 @@ void client_turn(struct client *c);
 void client_end_round(struct client *c);
 
 /*
- * Sends a client something that none of its commands has asked for (messages of
- * pub/sub, MONITOR), from outside or inside of any client's turn:
- *
- *	struct reply *r = client_message(to);
- *	reply_...(r, ...);
- *	client_message_end(to);
- *
- * A message is never put into a reply: it waits until a long command is finished, and a command
- * that sends one to its own client does so before or after its reply.  What exceeds the limit of
- * the outbox closes the client, but not before the event loop runs again.
- */
-struct reply *client_message(struct client *to);
-void client_message_end(struct client *to);
-
-/*
  * Every second: closes clients whose output is beyond the soft limit for too long, reads again from
  * those that had to wait for memory, and gives free memory back to the system.
  */
@@ -104,19 +74,8 @@ void clients_trim_memory(struct worker *w);
 void clients_flush(struct worker *w);
 
 /* The clients of all workers: the one behind `c`, the first for NULL; NULL = that was the last. */
-struct client *client_next(const struct server *s, const struct client *c);
+struct caller *client_next(const struct server *s, const struct caller *c);
 /* The client of this ID, NULL: there is none, or it is being closed. */
-struct client *client_by_id(const struct server *s, uint64_t id);
-
-/* Where a command of this client replies. */
-static inline struct reply *reply_to(struct client *c)
-{
-	return &c->session.reply;
-}
-
-static inline bool client_needs_auth(const struct client *c)
-{
-	return !c->session.authenticated && c->worker->executor->requires_auth();
-}
+struct caller *client_by_id(const struct server *s, uint64_t id);
 
 #endif

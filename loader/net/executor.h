@@ -4,7 +4,7 @@
  * (commands_executor()), main() passes it to server_new(): main -> net -> executor -> commands ->
  * store, and no include goes the other way but those of commands/ to the headers of net/.
  *
- * All of it is called by the thread of the client's worker, with the lock of the server (worker.h).
+ * All of it is called by the thread of the caller's worker, with the lock of the server (worker.h).
  */
 #ifndef XKV_EXECUTOR_H
 #define XKV_EXECUTOR_H
@@ -14,7 +14,7 @@
 
 #include "flows.h"
 
-struct client;
+struct caller;
 struct resp_arg;
 struct server;
 struct worker;
@@ -28,39 +28,41 @@ enum run_flags {
 };
 
 struct executor {
-	/* Bytes of zero-filled memory for commands/ in each client, each worker and the server. */
-	size_t client_bytes, worker_bytes, server_bytes;
+	/* Bytes of zero-filled memory for commands/ in each caller, each worker and the server. */
+	size_t caller_bytes, worker_bytes, server_bytes;
 	/*
-	 * Executes a command and replies to its session, or queues it.  Returns enum run_flags.
-	 * While it is RUN_UNFINISHED, it stays at the front of the client's input, and what is
-	 * behind it waits; the arguments stay valid, but the bytes that they point to may move.
+	 * Executes the caller's call and replies to its session, or queues it.  Returns enum
+	 * run_flags.  While it is RUN_UNFINISHED, what the caller has sent behind it waits; the
+	 * arguments stay valid, but the bytes that they point to may move.
 	 */
-	unsigned int (*run)(struct client *c, unsigned int argc, const struct resp_arg *argv);
+	unsigned int (*run)(struct caller *c);
 	/* Replies to a command with an argument beyond proto-max-bulk-len, which was not kept. */
-	void (*refuse_long)(struct client *c);
+	void (*refuse_long)(struct caller *c);
 	/* Continues an unfinished command while worker_slice_left(); returns as run(). */
-	unsigned int (*resume)(struct client *c);
+	unsigned int (*resume)(struct caller *c);
 	/*
 	 * A turn of the client ends.  If its input `stays` as it is until flush(), what it has
 	 * queued may wait for what other clients of its worker queue, until others may run: what
 	 * these execute (CLIENT PAUSE, CLIENT KILL) would be replied before.  Returns whether
 	 * something waits.
 	 */
-	bool (*end_turn)(struct client *c, bool stays);
+	bool (*end_turn)(struct caller *c, bool stays);
 	/* Executes what is queued and replies: before input may move, or a client is freed. */
 	void (*flush)(struct worker *w);
 	/* The replies of a round are about to be sent. */
 	void (*before_replies)(struct worker *w);
 	/* The client is being closed: forgets it, and its unfinished command, if there is one. */
-	void (*cancel)(struct client *c);
+	void (*cancel)(struct caller *c);
 	/* Bytes that the unfinished command has allocated. */
-	size_t (*memory)(struct client *c);
+	size_t (*memory)(struct caller *c);
 	/* Frees what commands/ have allocated for the server, which has no clients any more. */
 	void (*server_free)(struct server *s);
 	/* Must a client that has not authenticated do so? */
 	bool (*requires_auth)(void);
+	/* Lets a caller that is no client execute everything. */
+	void (*trust)(struct caller *c);
 	/* What may the driver answer for the client, as it is now? */
-	struct flow_rights (*driver_rights)(struct client *c);
+	struct flow_rights (*driver_rights)(struct caller *c);
 	/* The server has its workers, and a configuration. */
 	void (*start)(struct server *s);
 	/* Samples what INFO reports as peak and per second; called every second. */

@@ -1015,17 +1015,18 @@ void server_use_flows(struct server *s, struct flows *flows)
 void server_reset_answered(struct server *s)
 {
 	const struct linger reset = { .l_onoff = 1 };
-	struct client *next;
+	struct caller *next;
 
-	for (struct client *c = s->flows ? client_next(s, NULL) : NULL; c; c = next) {
+	for (struct caller *c = s->flows ? client_next(s, NULL) : NULL; c; c = next) {
 		next = client_next(s, c);
-		if (c->dead || !flow_requests(s->flows, &c->flow))
+		if (c->dead || !flow_requests(s->flows, &client_of(c)->flow))
 			continue;
-		setsockopt(c->stream.conn.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+		setsockopt(client_of(c)->stream.conn.fd, SOL_SOCKET, SO_LINGER, &reset,
+			   sizeof(reset));
 		if (c == s->busy)
 			c->dead = true;
 		else
-			client_close(c);
+			c->kind->close(c);
 	}
 }
 

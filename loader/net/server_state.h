@@ -42,7 +42,7 @@ struct server {
 	struct worker *running; /* has the lock */
 	unsigned int waiting;	/* for it */
 	uint64_t taken;		/* how often it was */
-	struct client *busy;	/* in whose command worker_yield() serves others; NULL = none */
+	struct caller *busy;	/* in whose command worker_yield() serves others; NULL = none */
 	bool yielded;		/* it has, and what could not go on meanwhile has to */
 	struct ev_loop *loop;	/* the first worker's, for the watchers below */
 	struct listener listeners[MAX_LISTENERS];

@@ -213,12 +213,12 @@ void worker_flush(struct worker *w)
 
 static void end_rounds(struct worker *w)
 {
-	struct client *c;
+	struct client *c = w->srv->busy ? client_of(w->srv->busy) : NULL;
 
 	w->unsent_bytes = 0;
 	/* its round goes on, and ends anew */
-	if (w->srv->busy)
-		worker_unsend(w->srv->busy->worker, w->srv->busy);
+	if (c)
+		worker_unsend(c->caller.worker, c);
 	while ((c = TAILQ_FIRST(&w->unsent))) {
 		worker_unsend(w, c);
 		client_end_round(c);
@@ -227,10 +227,10 @@ static void end_rounds(struct worker *w)
 
 void worker_send(struct worker *w, struct client *c)
 {
-	if (!c->unsent)
+	if (!c->caller.unsent)
 		TAILQ_INSERT_TAIL(&w->unsent, c, sends);
-	c->unsent = true;
-	w->unsent_bytes += c->session.reply.out.bytes;
+	c->caller.unsent = true;
+	w->unsent_bytes += c->caller.session.reply.out.bytes;
 	if (w->unsent_bytes > UNSENT_MAX) {
 		worker_flush(w);
 		end_rounds(w);
@@ -239,9 +239,9 @@ void worker_send(struct worker *w, struct client *c)
 
 void worker_unsend(struct worker *w, struct client *c)
 {
-	if (c->unsent)
+	if (c->caller.unsent)
 		TAILQ_REMOVE(&w->unsent, c, sends);
-	c->unsent = false;
+	c->caller.unsent = false;
 }
 
 static void on_ends(struct ev_loop *loop, ev_prepare *watcher, int events)
@@ -284,7 +284,7 @@ static void on_turns(struct ev_loop *loop, ev_check *watcher, int events)
 }
 
 /* The client's command may be in the shared read buffer, so others get another one. */
-void worker_yield(struct client *c)
+void worker_yield(struct caller *c)
 {
 	struct worker *w = c->worker;
 	char *shared = w->read_buffer, *buffer = malloc(READ_BYTES);
@@ -322,7 +322,7 @@ static void unpause(struct worker *w)
 	w->pause.until_ns = 0;
 	w->pause.all = false;
 	TAILQ_FOREACH(c, &w->clients, link)
-		if (c->ran & RUN_POSTPONED)
+		if (c->caller.ran & RUN_POSTPONED)
 			worker_enqueue(w, c, false);
 }
 
@@ -370,10 +370,11 @@ static void close_idle_clients(struct worker *w)
 
 	for (c = TAILQ_FIRST(&w->clients); s->cfg->timeout && c && c->active < limit; c = next) {
 		next = TAILQ_NEXT(c, link);
-		if (c->unsent || c->ran & RUN_POSTPONED || c->session.monitor ||
-		    session_is_subscriber(&c->session) || client_was_used(c, limit))
+		if (c->caller.unsent || c->caller.ran & RUN_POSTPONED ||
+		    c->caller.session.monitor || session_is_subscriber(&c->caller.session) ||
+		    client_was_used(c, limit))
 			continue; /* it waits for us, not we for it */
-		log_verbose("closing idle client id %llu", (unsigned long long)c->id);
+		log_verbose("closing idle client id %llu", (unsigned long long)c->caller.id);
 		client_free(c);
 	}
 }

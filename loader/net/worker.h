@@ -25,6 +25,7 @@
 
 #define READ_BYTES 65536
 
+struct caller;
 struct client;
 struct executor;
 struct server;
@@ -132,7 +133,7 @@ void workers_unpause(struct server *s);
  * In the middle of a command of `c`: handles what has happened meanwhile, but nothing of `c` itself
  * and nothing that uses the store context.  The executor has to refuse commands that would.
  */
-void worker_yield(struct client *c);
+void worker_yield(struct caller *c);
 
 /* Whether long commands have time left in this round of the loop.  Reads the clock. */
 bool worker_slice_left(const struct worker *w);

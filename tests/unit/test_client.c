@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "loader/commands/acl.h"
 #include "loader/commands/commands.h"
 #include "loader/commands/pubsub.h"
 #include "loader/net/client.h"
@@ -92,8 +93,8 @@ static void expect(struct bed *b, const char *want, size_t len)
 
 static void send_message(struct bed *b)
 {
-	reply_status(client_message(b->client), "news");
-	client_message_end(b->client);
+	reply_status(caller_message(&b->client->caller), "news");
+	caller_message_end(&b->client->caller);
 }
 
 static void test_idle(void **state)
@@ -117,9 +118,9 @@ static int begin_long_command(struct bed *b, char want[64 + KEYS * 8])
 		expected += sprintf(want + expected, ABSENT);
 	}
 	assert_int_equal(write(b->fd, command, (size_t)len), len);
-	while (!b->client->ran)
+	while (!b->client->caller.ran)
 		round_of(b);
-	assert_true(b->client->ran & RUN_UNFINISHED);
+	assert_true(b->client->caller.ran & RUN_UNFINISHED);
 	free(command);
 	return expected;
 }
@@ -148,7 +149,7 @@ static void test_unfinished_beside_a_script(void **state)
 {
 	struct bed *b = *state;
 	struct worker *w = b->server->worker[0];
-	struct client script = { .srv = b->server, .worker = w };
+	struct caller script = { .srv = b->server, .worker = w };
 	char *want = malloc(64 + KEYS * 8);
 	int expected = begin_long_command(b, want);
 
@@ -158,7 +159,7 @@ static void test_unfinished_beside_a_script(void **state)
 	assert_false(ev_is_active(&w->no_wait));
 	worker_yield(&script);
 	assert_false(ev_is_active(&w->no_wait));
-	assert_true(b->client->ran & RUN_UNFINISHED);
+	assert_true(b->client->caller.ran & RUN_UNFINISHED);
 	ev_run(b->server->loop, EVRUN_ONCE);
 	expect(b, want, (size_t)expected);
 	free(want);
@@ -172,8 +173,8 @@ static void test_limit(void **state)
 
 	memset(text, 'x', sizeof(text));
 	for (int i = 0; i < 3; i++) {
-		reply_bulk(client_message(b->client), text, sizeof(text));
-		client_message_end(b->client);
+		reply_bulk(caller_message(&b->client->caller), text, sizeof(text));
+		caller_message_end(&b->client->caller);
 	}
 	assert_ptr_equal(TAILQ_FIRST(&b->server->worker[0]->clients), b->client);
 	for (int i = 0; i < ROUNDS && server_client_count(b->server); i++)
@@ -200,8 +201,8 @@ static void test_soft_limit(void **state)
 	memcpy(want + len + sizeof(text), "\r\n", 2);
 	for (int i = 0; i < 2; i++) {
 		assert_true(b->client->over_since == 0);
-		reply_bulk(client_message(b->client), text, sizeof(text));
-		client_message_end(b->client);
+		reply_bulk(caller_message(&b->client->caller), text, sizeof(text));
+		caller_message_end(&b->client->caller);
 		round_of(b);
 		assert_true(b->client->over_since > 0);
 		clients_tend_memory(w);
@@ -241,9 +242,68 @@ static void test_held_messages(void **state)
 	inner = pubsub_hold(b->server);
 	publish(b, "4", 1);
 	pubsub_release(b->server, inner, true);
-	assert_int_equal(b->client->session.reply.out.bytes, 0);
+	assert_int_equal(b->client->caller.session.reply.out.bytes, 0);
 	pubsub_release(b->server, outer, true);
 	expect(b, both, strlen(both));
+}
+
+/* Executes a command, and compares the reply. */
+static void run(struct caller *c, const char *command, const char *want)
+{
+	const struct resp_limits limits = { .max_bulk = LIMIT };
+	struct resp_parser parser = { 0 };
+	char *bytes = strdup(command), *got;
+	struct iovec iov[64];
+	size_t len = 0;
+
+	assert_int_equal(resp_parse(&parser, bytes, strlen(bytes), &limits), RESP_COMMAND);
+	caller_run(c, &(struct call){ parser.argc, parser.argv, bytes, parser.pos, parser.pos });
+	got = calloc(1, c->session.reply.out.bytes + 1);
+	for (int n; (n = outbox_iov(&c->session.reply.out, iov, 64)) > 0;)
+		for (int i = 0; i < n; i++) {
+			memcpy(got + len, iov[i].iov_base, iov[i].iov_len);
+			len += iov[i].iov_len;
+			outbox_sent(&c->session.reply.out, iov[i].iov_len);
+		}
+	assert_string_equal(got, want);
+	free(got);
+	free(bytes);
+	resp_parser_free(&parser);
+}
+
+/* What has no connection executes what it wants, beside clients who may not. */
+static void test_without_a_client(void **state)
+{
+	struct bed *b = *state;
+	struct caller *c = caller_new(b->server->worker[0]);
+	char *command = malloc(64 + KEYS * 8), *want = malloc(64 + KEYS * 8);
+	int len = sprintf(command, "*%d\r\n$4\r\nMGET\r\n", KEYS + 1);
+	int expected = sprintf(want, "*%d\r\n", KEYS);
+
+	assert_non_null(c);
+	b->client->caller.session.authenticated = false;
+	assert_int_equal(acl_set_default_password("secret"), 0);
+	run(c, "CLIENT PAUSE 100000\r\n", "+OK\r\n");
+	run(c, "SET k v EX 100\r\n", "+OK\r\n");
+	run(c, "GET k\r\n", "$1\r\nv\r\n");
+	run(c, "MULTI\r\n", "+OK\r\n");
+	run(c, "INCR n\r\n", "+QUEUED\r\n");
+	run(c, "GETDEL k\r\n", "+QUEUED\r\n");
+	run(c, "EXEC\r\n", "*2\r\n:1\r\n$1\r\nv\r\n");
+	run(c, "EVAL \"return redis.call('get', 'n')\" 0\r\n", "$1\r\n1\r\n");
+	run(c, "SUBSCRIBE news\r\n", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n");
+	run(c, "UNSUBSCRIBE\r\n", "*3\r\n$11\r\nunsubscribe\r\n$4\r\nnews\r\n:0\r\n");
+	for (int i = 0; i < KEYS; i++) {
+		len += sprintf(command + len, "$1\r\nk\r\n");
+		expected += sprintf(want + expected, ABSENT);
+	}
+	run(c, command, want);
+	assert_int_equal(write(b->fd, "GET n\r\n", 7), 7);
+	expect(b, "-NOAUTH Authentication required.\r\n", 34);
+	assert_int_equal(acl_set_default_password(""), 0);
+	caller_free(c);
+	free(command);
+	free(want);
 }
 
 int main(void)
@@ -255,6 +315,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_limit, make, take_down),
 		cmocka_unit_test_setup_teardown(test_soft_limit, make, take_down),
 		cmocka_unit_test_setup_teardown(test_held_messages, make, take_down),
+		cmocka_unit_test_setup_teardown(test_without_a_client, make, take_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

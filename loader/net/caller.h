@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Who has commands executed: a session, which commands read and change, and the command that is
+ * being executed.  Commands get their caller as their context; they know nothing of the bytes that
+ * a command came in, nor of those that its reply leaves in.
+ *
+ * A client (client.h) is a caller that is connected.  A caller may as well have no connection
+ * (caller_new(), caller_run()): what executes commands that nobody has sent.
+ *
+ * A caller belongs to one worker.  Who has the lock of the server (worker.h) may use it.
+ */
+#ifndef XKV_CALLER_H
+#define XKV_CALLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "connection.h"
+#include "executor.h"
+#include "resp.h"
+#include "session.h"
+#include "worker.h"
+
+/* bytes that wait to be sent at which execution pauses */
+#define PAUSE_ABOVE (1 << 20)
+
+/*
+ * The command that is being executed, or an unfinished one: its words, which point into bytes that
+ * may move between two slices of it.
+ */
+struct call {
+	unsigned int argc;
+	const struct resp_arg *argv;
+	char *bytes;	   /* where its first byte is now; not NUL-terminated */
+	size_t len;	   /* of the command, in the form in which it came */
+	size_t pending;	   /* bytes from there on that have come: `len` and what is behind it */
+};
+
+/* What is different where there is a connection. */
+struct caller_kind {
+	/* Something else than a command is about to reply to it. */
+	void (*before_message)(struct caller *c);
+	/* It has got something that is to be sent. */
+	void (*wake)(struct caller *c);
+	/* Closes it; the caller may be gone then, if it is not the one whose command runs. */
+	void (*close)(struct caller *c);
+	/* "127.0.0.1:1" of the other end, or of ours; a path of a Unix socket. */
+	void (*address)(const struct caller *c, bool peer, char text[ADDRESS_TEXT]);
+	/* Is the other end on this machine? */
+	bool (*is_local)(const struct caller *c);
+};
+
+struct caller {
+	const struct caller_kind *kind;
+	struct server *srv;
+	struct worker *worker;
+	uint64_t id; /* of a client; 0 = it is none */
+	struct session session;
+	struct call call;
+	unsigned int ran;	     /* enum run_flags of the last command */
+	bool closing;		     /* executes nothing more; closed when its replies are sent */
+	bool dead;		     /* closed at the end of the round */
+	bool unsent;		     /* its round ends with those of others: worker.unsent */
+	LIST_ENTRY(caller) monitors; /* those that have sent MONITOR; of commands/ */
+	/* executor.caller_bytes, used by commands/ only */
+	_Alignas(max_align_t) char commands[];
+};
+
+/* Of zero-filled memory, with executor.caller_bytes behind it. */
+void caller_init(struct caller *c, struct worker *w, const struct caller_kind *kind);
+
+/* One without a connection, which may execute everything.  NULL: no memory. */
+struct caller *caller_new(struct worker *w);
+void caller_free(struct caller *c);
+/*
+ * Executes a command of such a caller to its end, however long that takes, with its reply appended
+ * to session.reply, which the owner of the caller empties.  `call` and its bytes stay as they are
+ * meanwhile.  Not within a command of another caller.
+ */
+void caller_run(struct caller *c, const struct call *call);
+
+/*
+ * Sends a caller something that none of its commands has asked for (messages of
+ * pub/sub, MONITOR), from outside or inside of any client's turn:
+ *
+ *	struct reply *r = caller_message(to);
+ *	reply_...(r, ...);
+ *	caller_message_end(to);
+ *
+ * A message is never put into a reply: it waits until a long command is finished, and a command
+ * that sends one to its own caller does so before or after its reply.  What exceeds the limit of
+ * the outbox closes the client, but not before the event loop runs again.
+ */
+struct reply *caller_message(struct caller *to);
+void caller_message_end(struct caller *to);
+
+/* Where a command of this caller replies. */
+static inline struct reply *reply_to(struct caller *c)
+{
+	return &c->session.reply;
+}
+
+static inline bool caller_needs_auth(const struct caller *c)
+{
+	return !c->session.authenticated && c->worker->executor->requires_auth();
+}
+
+#endif
