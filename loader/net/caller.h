@@ -32,9 +32,9 @@
 struct call {
 	unsigned int argc;
 	const struct resp_arg *argv;
-	char *bytes;	   /* where its first byte is now; not NUL-terminated */
-	size_t len;	   /* of the command, in the form in which it came */
-	size_t pending;	   /* bytes from there on that have come: `len` and what is behind it */
+	char *bytes;	/* where its first byte is now; not NUL-terminated */
+	size_t len;	/* of the command, in the form in which it came */
+	size_t pending; /* bytes from there on that have come: `len` and what is behind it */
 };
 
 /* What is different where there is a connection. */
