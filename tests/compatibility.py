@@ -37,6 +37,7 @@ DIFFERS = {
     "exists": MANY, "touch": MANY,
     "bitop": SOURCES, "pfmerge": SOURCES, "pfcount": SOURCES,
     "pfadd": "changes nothing if it finds that the value is damaged",
+    "save": "others are served meanwhile",
     "keys": AT_ONE_MOMENT, "flushall": "a key that is set meanwhile may remain",
     "flushdb": "as FLUSHALL",
     "object|encoding": "what Redis would say after SET of the value",

@@ -846,17 +846,52 @@ static void reply_save_error(struct caller *c, int error)
 			    info.last_error[0] ? info.last_error : strerror(-error));
 }
 
-void cmd_save(struct caller *c, unsigned int argc, const struct resp_arg *argv)
+static uint64_t saves_ended(void)
 {
-	int ret = snapshot_save(c->srv->store, c->srv->cfg);
+	struct snapshot_info info;
 
-	(void)argc;
-	(void)argv;
-	server_follow_saves(c->srv);
+	snapshot_status(&info);
+	return info.saves + info.failures;
+}
+
+static void reply_saved(struct caller *c, int ret)
+{
 	if (ret)
 		reply_save_error(c, ret);
 	else
 		reply_ok(reply_to(c));
+}
+
+static bool save_step(struct caller *c)
+{
+	struct snapshot_info info;
+
+	if (saves_ended() == progress_of(c)->saves) {
+		caller_wait(c, &c->srv->saves); /* that was the end of another one */
+		return false;
+	}
+	snapshot_status(&info);
+	reply_saved(c, info.last_ok ? 0 : -EIO);
+	return true;
+}
+
+/* Others are served meanwhile. */
+void cmd_save(struct caller *c, unsigned int argc, const struct resp_arg *argv)
+{
+	bool waits = c->id && snapshot_event_fd() >= 0;
+	uint64_t before = saves_ended();
+	int ret = waits ? snapshot_begin(c->srv->store, c->srv->cfg)
+			: snapshot_save(c->srv->store, c->srv->cfg);
+
+	(void)argc;
+	(void)argv;
+	if (ret || !waits) {
+		server_follow_saves(c->srv);
+		reply_saved(c, ret);
+		return;
+	}
+	long_begin(c, save_step)->saves = before;
+	caller_wait(c, &c->srv->saves);
 }
 
 void cmd_bgsave(struct caller *c, unsigned int argc, const struct resp_arg *argv)

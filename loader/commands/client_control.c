@@ -7,18 +7,6 @@
 
 /* --- PAUSE --- */
 
-/*
- * A postponed command is parsed again later.  Not so a line with quotes, which parsing has changed:
- * it is executed.  Operations over UDP are not held back: their clients would repeat them.
- */
-static bool can_wait(const struct caller *c)
-{
-	const char *start = c->call.bytes;
-
-	return *start == '*' ||
-	       (!memchr(start, '"', c->call.len) && !memchr(start, '\'', c->call.len));
-}
-
 bool client_pause_stops(struct caller *c, const struct command *cmd, const struct resp_arg *argv)
 {
 	if (command_runs_script(cmd))
@@ -31,7 +19,8 @@ bool client_postpones(struct caller *c, const struct command *cmd, const struct 
 {
 	const struct pause *p = &c->worker->pause;
 
-	return p->until_ns && c->id && (p->all || client_pause_stops(c, cmd, argv)) && can_wait(c);
+	/* Operations over UDP are not held back: their clients would repeat them. */
+	return p->until_ns && c->id && (p->all || client_pause_stops(c, cmd, argv));
 }
 
 static void too_many(struct caller *c, const struct resp_arg *argv)

@@ -1166,6 +1166,13 @@ static void execute(struct caller *c, const struct command *cmd, unsigned int ar
 		monitor_tell(c, db, cmd, argc, argv);
 }
 
+/* The step of what was postponed: it is executed from the beginning when the pause is over. */
+static bool run_later(struct caller *c)
+{
+	(void)c;
+	return false;
+}
+
 static unsigned int run(struct caller *c)
 {
 	unsigned int argc = c->call.argc;
@@ -1184,8 +1191,11 @@ static unsigned int run(struct caller *c)
 		cmd = NULL;
 	}
 	transaction_of(c)->failed |= c->session.multi && !cmd;
-	if (cmd && client_postpones(c, cmd, argv))
-		return RUN_POSTPONED;
+	if (cmd && client_postpones(c, cmd, argv)) {
+		long_begin(c, run_later);
+		caller_wait(c, &c->worker->pause.waiters);
+		return RUN_UNFINISHED;
+	}
 	if (cmd && !(waits = group_takes(c, cmd)) && !transaction_queues(c, cmd, argc, argv))
 		execute(c, cmd, argc, argv);
 	tracking_after(c, cmd);
@@ -1208,6 +1218,10 @@ static unsigned int resume(struct caller *c)
 {
 	if (c->srv->busy)
 		return run_flags(c); /* the store context is another command's */
+	if (progress_of(c)->step == run_later) {
+		long_end(c);
+		return run(c);
+	}
 	flush(c->worker);
 	store_reselect(c->worker->ctx, progress_of(c)->stored);
 	store_no_touch(c->worker->ctx, c->session.no_touch);

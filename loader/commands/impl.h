@@ -185,7 +185,6 @@ struct progress {
 	int64_t tally;	       /* of a command about several keys: how many count so far */
 	int failure;	       /* its first error */
 	command_step_fn *step; /* NULL = no command is unfinished */
-	const char *base;      /* where the command was when it was parsed: the input moves */
 	command_key_fn *key;   /* of a command about many keys, with `stride` arguments each */
 	unsigned int stride;
 	unsigned int checked, at; /* arguments before these were checked, and queued or done */
@@ -195,6 +194,7 @@ struct progress {
 	uint8_t stored;	     /* store_selected() when it began: SWAPDB does not change its keys */
 	bool all;	     /* FLUSHALL: the keys of all databases */
 	uint64_t ns;	     /* that it has taken so far */
+	uint64_t saves;	     /* of SAVE: those that had ended before */
 	struct found *found; /* what it found; owned */
 	struct lcs *lcs;     /* of LCS; owned */
 };
@@ -255,8 +255,6 @@ static inline struct tracking *tracking_of(struct caller *c)
 
 /* Makes the command that is being executed an unfinished one. */
 struct progress *long_begin(struct caller *c, command_step_fn *step);
-/* An argument of the unfinished command, where it is now. */
-struct resp_arg long_arg(struct caller *c, unsigned int index);
 /* Does another slice of the unfinished command. */
 void long_continue(struct caller *c);
 /* Forgets the unfinished command, if there is one. */

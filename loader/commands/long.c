@@ -22,14 +22,13 @@ struct progress *long_begin(struct caller *c, command_step_fn *step)
 	struct progress *p = progress_of(c);
 
 	commands_flush(c);
-	*p = (struct progress){ .step = step,
-				.base = c->call.bytes,
-				.stored = store_selected(c->worker->ctx) };
+	*p = (struct progress){ .step = step, .stored = store_selected(c->worker->ctx) };
 	return p;
 }
 
 void long_end(struct caller *c)
 {
+	caller_wait_no_more(c);
 	found_free(progress_of(c)->found);
 	lcs_free(progress_of(c)->lcs);
 	*progress_of(c) = (struct progress){ 0 };
@@ -48,38 +47,20 @@ static bool check_one(struct caller *c, const struct resp_arg *arg, unsigned int
 	return check_key(c, arg) && (stride == 1 || check_value(c, arg + 1));
 }
 
-struct resp_arg long_arg(struct caller *c, unsigned int index)
-{
-	struct resp_arg arg = c->call.argv[index];
-
-	arg.ptr = c->call.bytes + (arg.ptr - progress_of(c)->base);
-	return arg;
-}
-
-/* The arguments of one key, where they are now. */
-static void take_args(struct caller *c, unsigned int index, struct resp_arg arg[2])
-{
-	for (unsigned int i = 0; i < progress_of(c)->stride; i++)
-		arg[i] = long_arg(c, index + i);
-}
-
 static bool many_step(struct caller *c)
 {
 	unsigned int argc = c->call.argc;
 	struct progress *p = progress_of(c);
-	struct resp_arg arg[2];
 
 	/* All arguments are checked before the first key is changed. */
 	for (; p->checked < argc; p->checked += p->stride) {
 		if (p->checked % CHECKS_A_LOOK <= p->stride && !worker_slice_left(c->worker))
 			return false;
-		take_args(c, p->checked, arg);
-		if (!check_one(c, arg, p->stride))
+		if (!check_one(c, &c->call.argv[p->checked], p->stride))
 			return true;
 	}
 	while (p->at < argc && !c->session.reply.out.failed) {
-		take_args(c, p->at, arg);
-		p->key(c, arg, p->at, argc);
+		p->key(c, &c->call.argv[p->at], p->at, argc);
 		p->at += p->stride;
 		if (queue_of(c)->count < QUEUE_OPS)
 			continue;

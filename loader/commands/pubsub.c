@@ -313,9 +313,7 @@ static bool change_step(struct caller *c)
 	struct progress *p = progress_of(c);
 
 	while (p->at < c->call.argc && !reply_to(c)->out.failed) {
-		struct resp_arg name = long_arg(c, p->at++);
-
-		change(c, p->topics, p->subscribes, &name);
+		change(c, p->topics, p->subscribes, &c->call.argv[p->at++]);
 		if (p->at % SLICE_CHANGES == 0 &&
 		    (!worker_slice_left(c->worker) || reply_to(c)->out.bytes > PAUSE_ABOVE))
 			return false;

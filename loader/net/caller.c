@@ -17,6 +17,31 @@ void caller_init(struct caller *c, struct worker *w, const struct caller_kind *k
 	c->session.reply.errors = &w->errors;
 }
 
+/* --- calls that wait --- */
+
+void caller_wait(struct caller *c, struct waiters *w)
+{
+	LIST_INSERT_HEAD(w, c, waiting);
+	c->waits = true;
+}
+
+void caller_wait_no_more(struct caller *c)
+{
+	if (c->waits)
+		LIST_REMOVE(c, waiting);
+	c->waits = false;
+}
+
+void waiters_wake(struct waiters *w)
+{
+	struct caller *c;
+
+	while ((c = LIST_FIRST(w))) {
+		caller_wait_no_more(c);
+		c->kind->resume(c);
+	}
+}
+
 /* --- messages --- */
 
 struct reply *caller_message(struct caller *to)
@@ -66,6 +91,7 @@ static bool is_local(const struct caller *c)
 static const struct caller_kind apart = {
 	.before_message = do_nothing,
 	.wake = do_nothing,
+	.resume = do_nothing,
 	.close = close_apart,
 	.address = no_address,
 	.is_local = is_local,

@@ -25,16 +25,13 @@
 /* bytes that wait to be sent at which execution pauses */
 #define PAUSE_ABOVE (1 << 20)
 
-/*
- * The command that is being executed, or an unfinished one: its words, which point into bytes that
- * may move between two slices of it.
- */
+/* The command that is being executed, or an unfinished one. */
 struct call {
 	unsigned int argc;
-	const struct resp_arg *argv;
-	char *bytes;	/* where its first byte is now; not NUL-terminated */
-	size_t len;	/* of the command, in the form in which it came */
-	size_t pending; /* bytes from there on that have come: `len` and what is behind it */
+	const struct resp_arg *argv; /* words; where they are may change between two slices of it */
+	char *bytes;		     /* the command as it came, in the caller's protocol */
+	size_t len;		     /* of that */
+	size_t pending;		     /* `len`, and what has come behind it */
 };
 
 /* What is different where there is a connection. */
@@ -43,6 +40,8 @@ struct caller_kind {
 	void (*before_message)(struct caller *c);
 	/* It has got something that is to be sent. */
 	void (*wake)(struct caller *c);
+	/* Its call, which has waited, can go on: executor.resume() soon. */
+	void (*resume)(struct caller *c);
 	/* Closes it; the caller may be gone then, if it is not the one whose command runs. */
 	void (*close)(struct caller *c);
 	/* "127.0.0.1:1" of the other end, or of ours; a path of a Unix socket. */
@@ -63,6 +62,8 @@ struct caller {
 	bool dead;		     /* closed at the end of the round */
 	bool unsent;		     /* its round ends with those of others: worker.unsent */
 	LIST_ENTRY(caller) monitors; /* those that have sent MONITOR; of commands/ */
+	LIST_ENTRY(caller) waiting;  /* of `waiters`, if it `waits` */
+	bool waits;		     /* its call is unfinished, and is not to be resumed yet */
 	/* executor.caller_bytes, used by commands/ only */
 	_Alignas(max_align_t) char commands[];
 };
@@ -79,6 +80,17 @@ void caller_free(struct caller *c);
  * meanwhile.  Not within a command of another caller.
  */
 void caller_run(struct caller *c, const struct call *call);
+
+/*
+ * Suspends the call of a client that is being executed, which is unfinished: it is not resumed
+ * before waiters_wake(), and nothing behind it is executed.  Others go on.  Meanwhile the client
+ * may be closed (executor.cancel() ends the wait).  Not within EXEC or a script.
+ */
+void caller_wait(struct caller *c, struct waiters *w);
+/* Ends the wait, if the caller waits, without resuming its call. */
+void caller_wait_no_more(struct caller *c);
+/* Resumes the calls of all that wait there; each may wait again. */
+void waiters_wake(struct waiters *w);
 
 /*
  * Sends a caller something that none of its commands has asked for (messages of

@@ -84,14 +84,17 @@ static void protocol_error(struct client *c)
 static bool may_execute(struct client *c)
 {
 	return !c->caller.closing && !c->caller.dead && !outbox(c)->failed &&
-	       !c->caller.srv->stopping;
+	       !c->caller.srv->stopping && !c->caller.waits;
 }
 
-/* Where the command is now: input moves. */
-static void show_bytes(struct client *c)
+/* Where the unfinished command is now: input moves. */
+static void follow_input(struct client *c)
 {
-	c->caller.call.bytes = stream_command(&c->stream);
-	c->caller.call.pending = stream_pending(&c->stream);
+	struct call *call = &c->caller.call;
+
+	resp_moved(&c->stream.parser, stream_command(&c->stream) - call->bytes);
+	call->bytes = stream_command(&c->stream);
+	call->pending = stream_pending(&c->stream);
 }
 
 /* Resumes the unfinished command, if there is one and there is time.  True: none is left. */
@@ -101,7 +104,7 @@ static bool finish_command(struct client *c)
 		return true;
 	if (!worker_slice_left(c->caller.worker))
 		return false;
-	show_bytes(c);
+	follow_input(c);
 	c->caller.ran = c->caller.worker->executor->resume(&c->caller);
 	if (c->caller.ran & RUN_UNFINISHED)
 		return false;
@@ -115,14 +118,12 @@ static void run_command(struct client *c)
 	struct resp_parser *p = &c->stream.parser;
 
 	if (p->argc) {
-		c->caller.call.argc = p->argc;
-		c->caller.call.argv = p->argv;
-		c->caller.call.len = p->pos;
-		show_bytes(c);
-		c->caller.worker->stat[STAT_COMMANDS] += !(c->caller.ran & RUN_POSTPONED);
+		c->caller.call = (struct call){ p->argc, p->argv, stream_command(&c->stream),
+						p->pos, stream_pending(&c->stream) };
+		c->caller.worker->stat[STAT_COMMANDS]++;
 		c->caller.ran = c->caller.worker->executor->run(&c->caller);
 	}
-	if (c->caller.ran & (RUN_UNFINISHED | RUN_POSTPONED))
+	if (c->caller.ran & RUN_UNFINISHED)
 		return;
 	c->stream.in.pos += p->pos;
 	if (c->caller.session.held.out.head || c->caller.session.held.out.failed)
@@ -179,7 +180,7 @@ static bool execute_some(struct client *c)
 			return true;
 		if (!stream_pending(&c->stream) || !execute_one(c))
 			return false;
-		if (c->caller.ran & RUN_POSTPONED)
+		if (c->caller.waits)
 			return false;
 		if (outbox(c)->bytes > start + ROUND_OUTPUT ||
 		    c->caller.worker->messages > messages + ROUND_MESSAGES ||
@@ -536,7 +537,7 @@ static void settle(struct client *c)
 static bool is_at_rest(struct client *c)
 {
 	return !stream_pending(&c->stream) && !c->paused && !c->caller.closing && !c->caller.dead &&
-	       !c->queued && !(c->caller.ran & (RUN_UNFINISHED | RUN_POSTPONED)) &&
+	       !c->queued && !(c->caller.ran & RUN_UNFINISHED) &&
 	       !c->caller.session.held.out.head && !outbox(c)->failed;
 }
 
@@ -782,6 +783,12 @@ static void wake(struct caller *to)
 	worker_wake(to->worker);
 }
 
+static void resume(struct caller *c)
+{
+	worker_enqueue(c->worker, client_of(c), true);
+	worker_wake(c->worker);
+}
+
 static void address(const struct caller *c, bool peer, char text[ADDRESS_TEXT])
 {
 	connection_address(&client_of(c)->stream.conn, peer, text);
@@ -795,6 +802,7 @@ static bool is_local(const struct caller *c)
 static const struct caller_kind client_kind = {
 	.before_message = before_message,
 	.wake = wake,
+	.resume = resume,
 	.close = close_client,
 	.address = address,
 	.is_local = is_local,

@@ -24,7 +24,6 @@ enum run_flags {
 	RUN_UNFINISHED = 1, /* to be resumed */
 	RUN_LONG = 2,	    /* may have taken long */
 	RUN_WRITES = 4,	    /* is to be finished even if the client hangs up */
-	RUN_POSTPONED = 8,  /* was not executed: to be run again when the pause ends */
 };
 
 struct executor {
@@ -32,8 +31,8 @@ struct executor {
 	size_t caller_bytes, worker_bytes, server_bytes;
 	/*
 	 * Executes the caller's call and replies to its session, or queues it.  Returns enum
-	 * run_flags.  While it is RUN_UNFINISHED, what the caller has sent behind it waits; the
-	 * arguments stay valid, but the bytes that they point to may move.
+	 * run_flags.  While it is RUN_UNFINISHED, what the caller has sent behind it waits; its
+	 * words may move, but only between two calls.
 	 */
 	unsigned int (*run)(struct caller *c);
 	/* Replies to a command with an argument beyond proto-max-bulk-len, which was not kept. */

@@ -213,6 +213,12 @@ size_t resp_missing(const struct resp_parser *p, size_t len)
 	return !p->done && !p->refused && p->in_bulk && end > len ? end - len : 0;
 }
 
+void resp_moved(struct resp_parser *p, ptrdiff_t distance)
+{
+	for (unsigned int i = 0; distance && i < p->argc; i++)
+		p->argv[i].ptr += distance;
+}
+
 size_t resp_forget(struct resp_parser *p)
 {
 	size_t bytes = p->refused ? p->pos : 0;

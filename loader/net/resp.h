@@ -64,6 +64,9 @@ enum resp_status {
 enum resp_status resp_parse(struct resp_parser *p, char *buf, size_t len,
 			    const struct resp_limits *limits);
 
+/* The bytes of a command that was parsed are elsewhere now: its words, too. */
+void resp_moved(struct resp_parser *p, ptrdiff_t distance);
+
 /* Bytes at the start of the command that the next call is not to be given again. */
 size_t resp_forget(struct resp_parser *p);
 

@@ -496,6 +496,7 @@ static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 
 static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)
 {
+	struct server *s = w->data;
 	struct snapshot_info info;
 
 	(void)loop;
@@ -504,7 +505,8 @@ static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)
 	snapshot_status(&info);
 	if (!info.last_ok)
 		log_warning("background save failed: %s", info.last_error);
-	server_follow_saves(w->data);
+	server_follow_saves(s);
+	waiters_wake(&s->saves);
 }
 
 /*

@@ -54,6 +54,7 @@ struct server {
 	ev_timer accept_pause, second, expiry;
 	ev_signal on_term, on_int, on_usr1, on_hup;
 	ev_io snapshot_done;
+	struct waiters saves; /* those who have sent SAVE */
 	struct extra *extras;
 	uint64_t last_client_id;
 	struct flows *flows;   /* not owned; NULL = the driver answers no client over TCP */

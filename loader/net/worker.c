@@ -316,14 +316,10 @@ static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
 
 static void unpause(struct worker *w)
 {
-	struct client *c;
-
 	ev_timer_stop(w->loop, &w->pause.end);
 	w->pause.until_ns = 0;
 	w->pause.all = false;
-	TAILQ_FOREACH(c, &w->clients, link)
-		if (c->caller.ran & RUN_POSTPONED)
-			worker_enqueue(w, c, false);
+	waiters_wake(&w->pause.waiters);
 }
 
 void workers_unpause(struct server *s)
@@ -370,9 +366,8 @@ static void close_idle_clients(struct worker *w)
 
 	for (c = TAILQ_FIRST(&w->clients); s->cfg->timeout && c && c->active < limit; c = next) {
 		next = TAILQ_NEXT(c, link);
-		if (c->caller.unsent || c->caller.ran & RUN_POSTPONED ||
-		    c->caller.session.monitor || session_is_subscriber(&c->caller.session) ||
-		    client_was_used(c, limit))
+		if (c->caller.unsent || c->caller.waits || c->caller.session.monitor ||
+		    session_is_subscriber(&c->caller.session) || client_was_used(c, limit))
 			continue; /* it waits for us, not we for it */
 		log_verbose("closing idle client id %llu", (unsigned long long)c->caller.id);
 		client_free(c);

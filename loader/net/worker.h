@@ -39,11 +39,15 @@ struct turns {
 	unsigned int count;
 };
 
+/* Callers whose calls wait for the same event (caller.h).  Zero-filled: there are none. */
+LIST_HEAD(waiters, caller);
+
 /* CLIENT PAUSE */
 struct pause {
 	uint64_t until_ns; /* monotonic; 0 = there is none */
 	bool all;	   /* not only commands that write */
 	ev_timer end;
+	struct waiters waiters;
 };
 
 struct worker {
@@ -123,10 +127,10 @@ void worker_unsend(struct worker *w, struct client *c);
 
 /*
  * Postpones commands for `ms`; a pause that is in force may become longer and stricter.  The
- * executor decides for each command (RUN_POSTPONED).
+ * executor decides for each command, and has it wait for `waiters`.
  */
 void workers_pause(struct server *s, uint64_t ms, bool all);
-/* Ends a pause: gives each client whose command was postponed a turn. */
+/* Ends a pause: what it has held back is executed. */
 void workers_unpause(struct server *s);
 
 /*

@@ -65,6 +65,7 @@ struct job {
 	const char *name;
 	char temp[NAME_MAX + 1];
 	bool background;
+	bool waited_for; /* somebody is told of its failure, so that it need not stop writes */
 	int ret;
 	uint64_t keys;
 	uint64_t changes; /* count_changes() at its start */
@@ -525,7 +526,7 @@ static void conclude(struct job *job)
 	memcpy(info->last_error, job->error, sizeof(info->last_error));
 	if (job->ret) {
 		info->failures++;
-		info->stop_writes |= job->background && job->ret != -ECANCELED;
+		info->stop_writes |= job->background && !job->waited_for && job->ret != -ECANCELED;
 	} else {
 		info->saves++;
 		info->stop_writes = false;
@@ -587,7 +588,7 @@ static int start_thread(struct job *job, pthread_t *thread)
 	if (ret) {
 		state.info.last_ok = false;
 		state.info.failures++;
-		state.info.stop_writes |= job->background;
+		state.info.stop_writes |= job->background && !job->waited_for;
 		snprintf(state.info.last_error, sizeof(state.info.last_error),
 			 "no thread for the save: %s", strerror(-ret));
 		return ret;
@@ -616,6 +617,22 @@ static int begin(struct job *job, pthread_t *thread)
 	return ret;
 }
 
+/* Joins the background thread, if any.  Without `wait` only if it has ended. */
+static void join(bool wait)
+{
+	pthread_t thread;
+	bool mine;
+
+	pthread_mutex_lock(&state.lock);
+	mine = state.joinable && (wait || !state.info.in_progress);
+	thread = state.thread;
+	if (mine)
+		state.joinable = false;
+	pthread_mutex_unlock(&state.lock);
+	if (mine)
+		pthread_join(thread, NULL);
+}
+
 int snapshot_save(struct store *st, const struct config *cfg)
 {
 	struct job *job;
@@ -623,7 +640,7 @@ int snapshot_save(struct store *st, const struct config *cfg)
 	int ret;
 
 	init_once();
-	snapshot_reap();
+	join(false);
 	job = new_job(st, cfg, false);
 	if (!job)
 		return -ENOMEM;
@@ -636,41 +653,32 @@ int snapshot_save(struct store *st, const struct config *cfg)
 	return ret;
 }
 
-int snapshot_bgsave(struct store *st, const struct config *cfg)
+static int begin_background(struct store *st, const struct config *cfg, bool waited_for)
 {
 	struct job *job;
 	pthread_t thread;
 	int ret;
 
 	init_once();
-	snapshot_reap();
+	join(false);
 	job = new_job(st, cfg, true);
 	if (!job)
 		return -ENOMEM;
+	job->waited_for = waited_for;
 	ret = begin(job, &thread);
 	if (ret)
 		free_job(job);
 	return ret;
 }
 
-/* Joins the background thread, if any.  Without `wait` only if it has ended. */
-static void join(bool wait)
+int snapshot_bgsave(struct store *st, const struct config *cfg)
 {
-	pthread_t thread;
-	eventfd_t ignored;
-	bool mine;
+	return begin_background(st, cfg, false);
+}
 
-	pthread_mutex_lock(&state.lock);
-	mine = state.joinable && (wait || !state.info.in_progress);
-	thread = state.thread;
-	if (mine)
-		state.joinable = false;
-	pthread_mutex_unlock(&state.lock);
-	if (!mine)
-		return;
-	pthread_join(thread, NULL);
-	if (state.event_fd >= 0)
-		eventfd_read(state.event_fd, &ignored);
+int snapshot_begin(struct store *st, const struct config *cfg)
+{
+	return begin_background(st, cfg, true);
 }
 
 int snapshot_event_fd(void)
@@ -679,14 +687,24 @@ int snapshot_event_fd(void)
 	return state.event_fd;
 }
 
+static void reset_event(void)
+{
+	eventfd_t ignored;
+
+	if (state.event_fd >= 0)
+		eventfd_read(state.event_fd, &ignored);
+}
+
 void snapshot_reap(void)
 {
+	reset_event();
 	join(false);
 }
 
 void snapshot_wait(void)
 {
 	join(true);
+	reset_event();
 }
 
 void snapshot_cancel(void)

@@ -46,9 +46,11 @@ int snapshot_save(struct store *st, const struct config *cfg);
  * snapshot_event_fd() becomes readable; then call snapshot_reap().
  */
 int snapshot_bgsave(struct store *st, const struct config *cfg);
+/* The same for somebody who waits for its end: a failure does not set `stop_writes`. */
+int snapshot_begin(struct store *st, const struct config *cfg);
 /* A descriptor for the event loop, which this module owns; -1 if there is none. */
 int snapshot_event_fd(void);
-/* Joins the thread of a background save that has ended, if any; resets the descriptor. */
+/* Resets the descriptor, and joins the thread of a background save that has ended, if any. */
 void snapshot_reap(void);
 /* Waits for a running background save to end, and joins its thread. */
 void snapshot_wait(void);

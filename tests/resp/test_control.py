@@ -151,6 +151,21 @@ def test_pause_of_all_ends_by_itself(xkv, own):
         assert other.reply() == b"+PONG\r\n"
 
 
+def test_pause_holds_back_lines_with_quotes(xkv, own):
+    """Which parsing changes: they are parsed once."""
+    with xkv.connect() as writer:
+        own.call("CLIENT", "PAUSE", 60000, "WRITE")
+        writer.send(b"SET k 'a \\'b'\r\n" + b'SET k2 "c\\x41"\r\nGET k\r\n')
+        for _ in range(3):
+            assert own.call("EXISTS", "k", "k2") == b":0\r\n"
+        writer.send(b"PING\r\n" * 20000)  # what was read is moved
+        assert own.call("EXISTS", "k", "k2") == b":0\r\n"
+        own.call("CLIENT", "UNPAUSE")
+        assert [writer.reply() for _ in range(3)] == [b"+OK\r\n", b"+OK\r\n", b"$4\r\na 'b\r\n"]
+        assert all(writer.reply() == b"+PONG\r\n" for _ in range(20000))
+    assert own.call("GET", "k2") == b"$2\r\ncA\r\n"
+
+
 def test_paused_client_may_go(xkv, own):
     with xkv.connect() as writer:
         own.call("CLIENT", "PAUSE", 60000, "WRITE")

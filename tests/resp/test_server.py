@@ -251,6 +251,35 @@ def test_one_save_at_a_time(tmp_path):
     assert daemon.stop() == 0
 
 
+def test_others_are_served_during_save(tmp_path):
+    """SAVE waits for its own file; what its client has sent behind it waits, too."""
+    daemon = Daemon(RESPD, str(tmp_path), "--save", "")
+    with daemon.connect() as c, daemon.connect() as saver, daemon.connect() as gone:
+        c.call("SET", "k", "v")
+        hold_walks(daemon)
+        saver.send(encode("SET", "a", 1) + encode("SAVE") + encode("SET", "b", 2))
+        assert saver.reply() == b"+OK\r\n"
+        wait_for(lambda: b"rdb_bgsave_in_progress:1" in c.call("INFO", "persistence"), "SAVE")
+        assert c.call("SAVE") == b"-ERR Background save already in progress\r\n"
+        assert c.call("EXISTS", "a", "b") == b":1\r\n"
+        saver.send(encode("SET", "c", "x" * 100_000))
+        daemon.process.send_signal(signal.SIGUSR2)
+        assert [saver.reply() for _ in range(3)] == [b"+OK\r\n"] * 3
+        assert (tmp_path / "dump.rdb").exists() and c.call("EXISTS", "b", "c") == b":2\r\n"
+        hold_walks(daemon)
+        gone.send(encode("SAVE"))
+        wait_for(lambda: b"rdb_bgsave_in_progress:1" in c.call("INFO", "persistence"), "SAVE")
+        gone.close()
+        wait_for(lambda: b"connected_clients:2" in c.call("INFO", "clients"), "the client to go")
+        daemon.process.send_signal(signal.SIGUSR2)
+        wait_for(lambda: b"rdb_bgsave_in_progress:0" in c.call("INFO", "persistence"), "the save")
+        assert c.call("SAVE") == b"+OK\r\n"
+        (tmp_path / "dump.rdb").unlink()
+        (tmp_path / "dump.rdb" / "full").mkdir(parents=True)
+        assert c.call("SAVE").startswith(b"-ERR") and c.call("SET", "k", "w") == b"+OK\r\n"
+    assert daemon.stop() == 0
+
+
 def test_second_signal_ends_at_once(tmp_path):
     daemon = Daemon(RESPD, str(tmp_path), "--save", "3600 1")
     with daemon.connect() as c:
