@@ -19,10 +19,11 @@
 
 #include "segment.bpf.h"
 
-#define FLOW_TRIES 1024	      /* to lock a flow: a request is executed meanwhile */
-#define FAR	   (1U << 26) /* beyond what the client may send ahead, before that is known */
-#define ANCHOR_MAX (5U << 28) /* comparisons with the last reply hold for 2^31 bytes */
-#define ANCHOR	   (1U << 30) /* no window is as large: what is as old is acknowledged */
+#define FLOW_TRIES     1024	  /* to lock a flow: a request is executed meanwhile */
+#define FAR	       (1U << 26) /* beyond what the client may send ahead, before that is known */
+#define PIPELINE_TRIAL 64	  /* segments of a flow between two */
+#define ANCHOR_MAX     (5U << 28) /* comparisons with the last reply hold for 2^31 bytes */
+#define ANCHOR	       (1U << 30) /* no window is as large: what is as old is acknowledged */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -42,17 +43,24 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, XKV_TCP_COUNTER_COUNT);
+	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct xkv_tcp_stats);
 } xkv_tcp_counters SEC(".maps");
+
+static __always_inline struct xkv_tcp_stats *tcp_stats(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&xkv_tcp_counters, &zero);
+}
 
 static __always_inline void tcp_count(__u32 which)
 {
-	__u64 *counter = bpf_map_lookup_elem(&xkv_tcp_counters, &which);
+	struct xkv_tcp_stats *stats = tcp_stats();
 
-	if (counter)
-		(*counter)++;
+	if (stats && which < XKV_TCP_COUNTER_COUNT)
+		stats->count[which]++;
 }
 
 /* Both programs of a flow may run at the same time, on different CPUs.  False: one takes long. */
@@ -72,9 +80,9 @@ static __always_inline void flow_unlock(struct xkv_flow *f)
 }
 
 /* Of a clock that time stamps and repeats go by. */
-static __always_inline __u32 milliseconds(void)
+static __always_inline __u32 milliseconds(__u64 ns)
 {
-	return bpf_ktime_get_ns() / 1000000;
+	return ns / 1000000;
 }
 
 static __always_inline bool flow_is_plain(const struct xkv_flow *f)
@@ -208,9 +216,21 @@ static __always_inline int flow_refuses(const struct xkv_flow *f, const struct s
 	return -1;
 }
 
-static __always_inline bool reply_fits(const struct xkv_flow *f, const struct segment *s, __u32 len)
+/* How many bytes the client takes now, in a segment. */
+static __always_inline __u32 reply_room(const struct xkv_flow *f, const struct segment *s)
 {
-	return len <= f->mss && len <= s->window << (f->client_scale & 15);
+	__u32 window = s->window << (f->client_scale & 15);
+
+	return window < f->mss ? window : f->mss;
+}
+
+/*
+ * A pipeline of that many bytes is likely to have replies that do not fit, as the last one: it is
+ * not worth a try but from time to time.
+ */
+static __always_inline __u32 pipeline_most(struct xkv_flow *f)
+{
+	return f->too_long && ++f->skipped % PIPELINE_TRIAL ? f->too_long : ~0U;
 }
 
 /* The time stamp of a segment that is sent now: it never goes back. */
@@ -224,9 +244,9 @@ static __always_inline __be32 stamp_now(struct xkv_flow *f, __u32 now)
 	return bpf_htonl(stamp);
 }
 
-/* The request is eaten, and a reply of `len` bytes takes its place. */
-static __always_inline void flow_advance(struct xkv_flow *f, const struct segment *s, __u32 len,
-					 __u32 now)
+/* The first bytes of a segment are eaten, and a reply of `len` bytes takes their place. */
+static __always_inline void flow_advance(struct xkv_flow *f, const struct segment *s, __u32 eaten,
+					 __u32 len, __u32 now)
 {
 	__u32 acked = ack_to_kernel(f, s->ack);
 
@@ -236,10 +256,10 @@ static __always_inline void flow_advance(struct xkv_flow *f, const struct segmen
 	f->owed_stamp = s->stamp;
 	f->owed_echo = s->echo;
 	f->request_seq = s->seq;
-	f->request_len = s->len;
+	f->request_len = eaten;
 	f->reply_seq = s->ack;
 	f->reply_len = len;
-	f->eaten += s->len;
+	f->eaten += eaten;
 	f->injected += len;
 	f->client_next = request_end(f);
 	f->server_next = reply_end(f);
@@ -322,7 +342,7 @@ static __always_inline void flow_begin(struct xkv_flow *f, struct __sk_buff *skb
 /* Notes a segment that is sent to the client, with its sequence number there. */
 static __always_inline void note_sent(struct xkv_flow *f, const struct segment *s, __u32 seq)
 {
-	__u32 end = seq + s->len + (s->flags & TCP_FIN), now = milliseconds();
+	__u32 end = seq + s->len + (s->flags & TCP_FIN), now = milliseconds(bpf_ktime_get_ns());
 	__u32 stamp = bpf_ntohl(s->stamp);
 
 	if (BEFORE(f->server_next, end))

@@ -337,28 +337,16 @@ __noinline int op_get(struct xkv_request *rq, __u32 opcode)
 #define INT64_MAX_ (~0ULL >> 1)
 
 /*
- * Parses the value of the locked slot as Redis' string2ll() does: canonical signed decimal.  -1: no
- * number.
+ * Parses a text of up to 24 bytes, in words with its first byte lowest, as Redis' string2ll() does:
+ * canonical signed decimal.  -1: no number.
  */
-__noinline int number_parse(struct xkv_request *rq)
+static __always_inline int number_from(__u64 w0, __u64 w1, __u64 w2, __u32 len, __u64 *number)
 {
-	struct xkv_slot *slot;
-	__u64 w0, w1, w2, n = 0, digit;
-	__u32 at, len;
+	__u64 n = 0, digit;
 	bool minus;
 
-	if (!rq)
-		return -1;
-	slot = slot_at(rq->ref);
-	if (!slot)
-		return -1;
-	len = slot->value_len;
-	at = sizeof(*slot) + XKV_PADDED(rq->key_len);
 	if (!len || len > DIGITS_MAX)
 		return -1;
-	w0 = LE64(SLOT(slot, at));
-	w1 = LE64(SLOT(slot, at + 8));
-	w2 = LE64(SLOT(slot, at + 16));
 	minus = (__u8)w0 == '-';
 	if (minus) {
 		w0 = (w0 >> 8) | (w1 << 56);
@@ -381,8 +369,24 @@ __noinline int number_parse(struct xkv_request *rq)
 	}
 	if (n > INT64_MAX_ + minus)
 		return -1;
-	rq->number = minus ? -n : n;
+	*number = minus ? -n : n;
 	return 0;
+}
+
+/* The same of the value of the locked slot. */
+__noinline int number_parse(struct xkv_request *rq)
+{
+	struct xkv_slot *slot;
+	__u32 at;
+
+	if (!rq)
+		return -1;
+	slot = slot_at(rq->ref);
+	if (!slot)
+		return -1;
+	at = sizeof(*slot) + XKV_PADDED(rq->key_len);
+	return number_from(LE64(SLOT(slot, at)), LE64(SLOT(slot, at + 8)),
+			   LE64(SLOT(slot, at + 16)), slot->value_len, &rq->number);
 }
 
 /* Text of up to 24 bytes, built from its end. */

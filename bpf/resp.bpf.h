@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * RESP in the driver: a command becomes an operation of the engine, its result a reply.
+ * RESP in the driver: the commands of a segment become operations of the engine, their results
+ * replies.
  *
- * The text of the command is in `out` of the request, from its beginning, followed by zeros; the
- * operation is made of it in `in`, and when it is executed its result takes the place of the text.
+ * First all commands are parsed, so that a segment with one that is not known here has changed
+ * nothing when it goes up; then they are executed one by one.
  */
 #ifndef XKV_RESP_BPF_H
 #define XKV_RESP_BPF_H
@@ -11,36 +12,101 @@
 #include "request.bpf.h"
 #include "tcp.h"
 
-#define RESP_ARGS_MAX	 3
-#define RESP_DIGITS	 4			/* of a length; no segment has more bytes */
-#define RESP_OP		 sizeof(struct xkv_hdr) /* where the operation is in `in` */
-#define RESP_RESULT	 sizeof(struct xkv_hdr) /* where its result is in `out` */
-#define RESP_VALUE	 (RESP_RESULT + sizeof(struct xkv_result))
-#define RESP_BULK_FRAME	 9 /* $1439\r\n, \r\n */
-#define RESP_REPLY_ROOM	 (RESP_VALUE + XKV_PADDED(XKV_TCP_REPLY_MAX - RESP_BULK_FRAME))
-#define RESP_SMALL_REPLY 24 /* no reply but that of GET is longer */
+#define RESP_COMMANDS_MAX 64 /* in a segment; a power of two */
+#define RESP_WORDS_MAX	  8  /* of a command; a power of two */
+#define RESP_DIGITS	  4  /* of a length; no segment has more bytes */
+#define RESP_NAME_MAX	  9
+#define RESP_OP		  sizeof(struct xkv_hdr) /* where the operation is in `in` */
+#define RESP_RESULT	  sizeof(struct xkv_hdr) /* where its result is in `out` */
+#define RESP_VALUE	  (RESP_RESULT + sizeof(struct xkv_result))
+#define RESP_BULK_FRAME	  9  /* $1439\r\n, \r\n */
+#define RESP_SMALL_REPLY  56 /* no reply without a value is longer */
 
-struct resp_args {
-	__u32 count;
-	struct {
-		__u16 at, len;
-	} arg[RESP_ARGS_MAX];
+enum resp_number {
+	RESP_NONE,
+	RESP_PLUS_ONE,
+	RESP_MINUS_ONE,
+	RESP_AMOUNT,
+	RESP_MINUS_AMOUNT,
+	RESP_SECONDS,
+	RESP_MILLISECONDS,
 };
 
-#define TEXT(rq, i) ((rq)->out[(i) & (XKV_REQUEST_WORDS * 8 - 1)])
+enum resp_reply {
+	RESP_VALUE_REPLY, /* or null */
+	RESP_OK_REPLY,	  /* or null */
+	RESP_YES_NO_REPLY,
+	RESP_NUMBER_REPLY,
+	RESP_LENGTH_REPLY,
+	RESP_SECONDS_LEFT_REPLY,
+	RESP_MILLISECONDS_LEFT_REPLY,
+	RESP_PERSISTED_REPLY,
+	RESP_PONG_REPLY,
+};
 
-static __always_inline struct resp_args *args_of(struct xkv_request *rq)
-{
-	return (struct resp_args *)&rq->in[SCRATCH];
-}
+/* A row of XKV_TCP_COMMANDS. */
+struct resp_row {
+	__u8 words, opcode, flags, number, reply;
+	__u8 ninth; /* letter of the name, 0 = it has no more than eight */
+};
 
-/* Eight bytes of the text, the first one lowest. */
-static __always_inline __u64 text_word(struct xkv_request *rq, __u32 at)
+#define RESP_LETTER(name, i) ((__u64)(sizeof(name) > (i) + 1 ? (name)[i] : 0))
+#define RESP_BYTE(name, i)   (RESP_LETTER(name, i) << (8 * (i)))
+#define RESP_NAME(name)                                                                            \
+	(RESP_BYTE(name, 0) | RESP_BYTE(name, 1) | RESP_BYTE(name, 2) | RESP_BYTE(name, 3) |       \
+	 RESP_BYTE(name, 4) | RESP_BYTE(name, 5) | RESP_BYTE(name, 6) | RESP_BYTE(name, 7))
+
+#define RESP_ROW(name, words, opcode, flags, number, reply)                                        \
+	{                                                                                          \
+		words,	       XKV_OP_##opcode,	     flags,                                        \
+		RESP_##number, RESP_##reply##_REPLY, RESP_LETTER(#name, 8)                         \
+	},
+static const struct resp_row resp_rows[] = { XKV_TCP_COMMANDS(RESP_ROW) };
+
+/* A command, with the places of its words in the text. */
+struct resp_command {
+	__u64 number; /* amount, or milliseconds */
+	__u16 key, key_len, value, value_len;
+	__u16 end; /* of the command */
+	__u8 command;
+	__u8 flags; /* of the operation */
+	__u8 opcode, reply;
+	__u8 outcome; /* when it was executed: enum xkv_counter */
+	__u8 failed;  /* the reply is an error */
+};
+
+/* The commands of a segment. */
+struct resp {
+	__u32 len;   /* bytes of the text */
+	__u32 count; /* commands */
+	__u32 which; /* bits by enum xkv_tcp_command */
+	__u8 changes, unbounded;
+	__u8 resp3, no_touch;
+	__u8 db;
+	__u8 zero[3];
+	__u32 most;  /* bytes of a pipeline that is not looked at */
+	__u32 room;  /* bytes that the replies may have */
+	__u32 done;  /* commands that were executed */
+	__u32 why;   /* the next one was not: enum xkv_tcp_counter */
+	__u32 words; /* of the command that is being parsed */
+	__u16 at[RESP_WORDS_MAX], word_len[RESP_WORDS_MAX];
+	__u64 number;
+	struct resp_command command[RESP_COMMANDS_MAX];
+	/* followed by eight zeros at least; the last words absorb overruns */
+	__u64 text[XKV_REQUEST_WORDS + 3];
+};
+
+#define TEXT_MASK	(XKV_REQUEST_WORDS * 8 - 1)
+#define TEXT(r, i)	(((__u8 *)(r)->text)[(i)&TEXT_MASK])
+#define OUT_BYTE(rq, i) ((rq)->out[(i)&TEXT_MASK])
+
+/* Eight bytes from any place on, the first one lowest. */
+static __always_inline __u64 word_at(const void *bytes, __u32 at)
 {
-	__u64 *word;
+	const __u64 *word;
 
 	barrier_var(at);
-	word = (__u64 *)&TEXT(rq, at);
+	word = bytes + (at & TEXT_MASK);
 	barrier_var(word); /* else it is loaded byte by byte */
 	return LE64(*word);
 }
@@ -51,172 +117,385 @@ static __always_inline __u64 low_bytes(__u64 word, __u32 len)
 	return len < 8 ? word & ((1ULL << (len * 8)) - 1) : word;
 }
 
-/* ---- the command ------------------------------------------------------------ */
+/* ---- parsing ---------------------------------------------------------------- */
 
 /*
  * A line of `type` and a length: the length << 16 | where the next line begins.  -1: something else
  * is there.
  */
-__noinline int resp_length(struct xkv_request *rq, __u32 at, __u32 type)
+__noinline int resp_length(struct resp *r, __u32 at, __u32 type)
 {
 	__u32 n = 0, digits = 0;
 	__u8 c;
 
-	if (!rq || TEXT(rq, at) != type)
+	if (!r || TEXT(r, at) != type)
 		return -1;
 	for (; digits < RESP_DIGITS; digits++) {
-		c = TEXT(rq, at + 1 + digits);
+		c = TEXT(r, at + 1 + digits);
 		if (!is_digit(c))
 			break;
 		n = n * 10 + c - '0';
 	}
-	if (!digits || (digits > 1 && TEXT(rq, at + 1) == '0'))
+	if (!digits || (digits > 1 && TEXT(r, at + 1) == '0'))
 		return -1;
 	at += 1 + digits;
-	if (TEXT(rq, at) != '\r' || TEXT(rq, at + 1) != '\n')
+	if (TEXT(r, at) != '\r' || TEXT(r, at + 1) != '\n')
 		return -1;
 	return n << 16 | ((at + 2) & 0xffff);
 }
 
-/* Splits a text of `len` bytes.  0 if it is exactly one command of few arguments, else -1. */
-__noinline int resp_split(struct xkv_request *rq, __u32 len)
+/* Splits the command at `at` into words: where it ends, or -1. */
+__noinline int resp_split(struct resp *r, __u32 at)
 {
-	struct resp_args *a;
-	__u32 at, count;
+	__u32 count;
 	int line;
 
-	if (!rq)
+	if (!r)
 		return -1;
-	a = args_of(rq);
-	line = resp_length(rq, 0, '*');
+	line = resp_length(r, at, '*');
 	if (line < 0)
 		return -1;
 	count = line >> 16;
 	at = line & 0xffff;
-	if (!count || count > RESP_ARGS_MAX)
+	if (!count || count > RESP_WORDS_MAX)
 		return -1;
-	for (__u32 i = 0; i < RESP_ARGS_MAX; i++) {
+	for (__u32 i = 0; i < RESP_WORDS_MAX; i++) {
 		if (i >= count)
 			break;
-		line = resp_length(rq, at, '$');
+		line = resp_length(r, at, '$');
 		if (line < 0)
 			return -1;
-		a->arg[i].at = line & 0xffff;
-		a->arg[i].len = line >> 16;
+		r->at[i] = line & 0xffff;
+		r->word_len[i] = line >> 16;
 		at = (line & 0xffff) + (line >> 16);
-		if (at + 2 > len || TEXT(rq, at) != '\r' || TEXT(rq, at + 1) != '\n')
+		if (at + 2 > r->len || TEXT(r, at) != '\r' || TEXT(r, at + 1) != '\n')
 			return -1;
 		at += 2;
 	}
-	a->count = count;
-	return at == len ? 0 : -1;
+	r->words = count;
+	return at;
 }
 
-#define NAME4(a, b, c, d)	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24)
-#define NAME6(a, b, c, d, e, f) (NAME4(a, b, c, d) | (__u64)(e) << 32 | (__u64)(f) << 40)
-#define UPPERCASE		0xdfdfdfdfdfdfdfdfULL
+#define UPPERCASE 0xdfdfdfdfdfdfdfdfULL
 
-/* How a command is executed. */
-struct resp_command {
-	__u32 command; /* enum xkv_tcp_command */
-	__u32 args;
-	__u32 opcode;
-	__s64 amount; /* of INCR */
-};
-
-/* Finds the command that was split: false if it is not known, or has other arguments. */
-static __always_inline bool resp_command(struct xkv_request *rq, struct resp_command *c)
+/*
+ * The first eight letters of a word, as RESP_NAME() has them.  0: it has none, or is too long.  A
+ * blank or a zero byte at its end would look like the padding of a shorter name.
+ */
+static __always_inline __u64 resp_word(struct resp *r, __u32 which)
 {
-	struct resp_args *a = args_of(rq);
-	__u32 len = a->arg[0].len;
-	__u64 name = low_bytes(text_word(rq, a->arg[0].at), len) & UPPERCASE;
+	__u32 at = r->at[which], len = r->word_len[which];
 
-	/* A blank or a zero byte at its end would look like the padding of a shorter name. */
-	if (!len || len > 6 || !(TEXT(rq, a->arg[0].at + len - 1) & 0x40))
-		return false;
-	c->args = 2;
-	c->amount = 1;
-	if (name == NAME4('G', 'E', 'T', 0)) {
-		c->command = XKV_TCP_GET;
-		c->opcode = XKV_OP_GET;
-	} else if (name == NAME4('S', 'E', 'T', 0)) {
-		c->command = XKV_TCP_SET;
-		c->opcode = XKV_OP_SET;
-		c->args = 3;
-	} else if (name == NAME4('D', 'E', 'L', 0) || name == NAME6('U', 'N', 'L', 'I', 'N', 'K')) {
-		c->command = XKV_TCP_DEL;
-		c->opcode = XKV_OP_DELETE;
-	} else if (name == NAME4('I', 'N', 'C', 'R') || name == NAME4('D', 'E', 'C', 'R')) {
-		c->command = XKV_TCP_INCR;
-		c->opcode = XKV_OP_INCR;
-		c->amount = name == NAME4('I', 'N', 'C', 'R') ? 1 : -1;
-	} else if (name == NAME4('P', 'I', 'N', 'G')) {
-		c->command = XKV_TCP_PING;
-		c->opcode = XKV_OP_PING;
-		c->args = 1;
-	} else {
-		return false;
-	}
-	return a->count == c->args;
-}
-
-/* May its reply be dropped without harm? */
-static __always_inline bool resp_is_read(const struct resp_command *c)
-{
-	return c->command == XKV_TCP_GET || c->command == XKV_TCP_PING;
-}
-
-/* Copies an argument, padded with zeros, from the text to `in`; returns where it ends there. */
-__noinline int resp_copy(struct xkv_request *rq, __u32 to, __u32 which)
-{
-	struct resp_args *a;
-	__u32 from, len;
-
-	if (!rq || which >= RESP_ARGS_MAX)
+	if (!len || len > RESP_NAME_MAX || !(TEXT(r, at + len - 1) & 0x40))
 		return 0;
-	a = args_of(rq);
-	from = a->arg[which].at;
-	len = a->arg[which].len;
+	return low_bytes(word_at(r->text, at), len) & UPPERCASE;
+}
+
+/* The command of the first word, enum xkv_tcp_command, or -1. */
+static __always_inline int resp_find(struct resp *r)
+{
+	__u64 name = resp_word(r, 0);
+	int found = -1;
+	__u8 ninth;
+
+#define RESP_CASE(command, ...)                                                                    \
+	case RESP_NAME(#command):                                                                  \
+		found = XKV_TCP_##command;                                                         \
+		break;
+	switch (name) {
+		XKV_TCP_COMMANDS(RESP_CASE)
+	}
+	if (found < 0 || found >= XKV_TCP_COMMAND_COUNT)
+		return -1;
+	ninth = r->word_len[0] > 8 ? TEXT(r, r->at[0] + 8) & 0xdf : 0;
+	return ninth == resp_rows[found].ninth ? found : -1;
+}
+
+/* Reads a word that has to be a number, as r->number.  -1: it is none. */
+__noinline int resp_number(struct resp *r, __u32 which)
+{
+	__u32 at;
+
+	if (!r || which >= RESP_WORDS_MAX)
+		return -1;
+	at = r->at[which];
+	return number_from(word_at(r->text, at), word_at(r->text, at + 8),
+			   word_at(r->text, at + 16), r->word_len[which], &r->number);
+}
+
+/* A time, in milliseconds, as r->number.  -1: none that has a meaning here. */
+static __always_inline int resp_time(struct resp *r, __u32 which, bool seconds)
+{
+	__u64 unit = seconds ? 1000 : 1;
+
+	if (resp_number(r, which) || (__s64)r->number <= 0 || r->number > XKV_TTL_MAX / unit)
+		return -1;
+	r->number *= unit;
+	return 0;
+}
+
+/* What the third word says, or the name of the command. */
+static __always_inline int resp_amount(struct resp *r, struct resp_command *c, __u32 number)
+{
+	int ret = 0;
+
+	switch (number) {
+	case RESP_SECONDS:
+	case RESP_MILLISECONDS:
+		ret = resp_time(r, 2, number == RESP_SECONDS);
+		break;
+	case RESP_AMOUNT:
+	case RESP_MINUS_AMOUNT:
+		ret = resp_number(r, 2);
+		break;
+	default:
+		r->number = number == RESP_PLUS_ONE || number == RESP_MINUS_ONE;
+	}
+	if (number == RESP_MINUS_AMOUNT && r->number == 1ULL << 63)
+		return -1;
+	c->number = r->number;
+	if (number == RESP_MINUS_AMOUNT || number == RESP_MINUS_ONE)
+		c->number = -c->number;
+	return ret;
+}
+
+/* SET's options; xkvd replies to those that make no sense. */
+static __always_inline int resp_options(struct resp *r, struct resp_command *c)
+{
+	__u32 flags = 0;
+	bool time = false, number = false;
+
+	for (__u32 i = 3; i < RESP_WORDS_MAX; i++) {
+		if (i >= r->words)
+			break;
+		if (number) {
+			number = false;
+			continue;
+		}
+		switch (resp_word(r, i)) {
+		case RESP_NAME("NX"):
+			flags |= XKV_NX;
+			break;
+		case RESP_NAME("XX"):
+			flags |= XKV_XX;
+			break;
+		case RESP_NAME("GET"):
+			flags |= XKV_RETURN;
+			c->reply = RESP_VALUE_REPLY;
+			break;
+		case RESP_NAME("KEEPTTL"):
+			flags |= XKV_KEEPTTL;
+			break;
+		case RESP_NAME("EX"):
+		case RESP_NAME("PX"):
+			number = true;
+			if (time || i + 1 >= r->words ||
+			    resp_time(r, i + 1, resp_word(r, i) == RESP_NAME("EX")))
+				return -1;
+			time = true;
+			c->number = r->number;
+			break;
+		default:
+			return -1;
+		}
+	}
+	c->flags = flags;
+	return (flags & XKV_KEEPTTL && time) || (flags & XKV_NX && flags & XKV_XX) ? -1 : 0;
+}
+
+/* Its key and its value.  -1: the store has no such key here. */
+static __always_inline int resp_places(struct resp *r, struct resp_command *c, __u32 words)
+{
+	__u32 last = (words - 1) & (RESP_WORDS_MAX - 1);
+
+	c->key = c->key_len = c->value = c->value_len = 0;
+	if (words < 2)
+		return 0;
+	c->key = r->at[1];
+	c->key_len = r->word_len[1];
+	if (c->opcode == XKV_OP_SET || c->opcode == XKV_OP_APPEND) {
+		c->value = r->at[last];
+		c->value_len = r->word_len[last];
+	}
+	return c->key_len && c->key_len <= XKV_KEY_MAX ? 0 : -1;
+}
+
+/* Parses the command at `at`: where it ends, or -1. */
+__noinline int resp_parse(struct resp *r, __u32 at)
+{
+	const struct resp_row *row;
+	struct resp_command *c;
+	int end, command;
+
+	if (!r)
+		return -1;
+	end = resp_split(r, at);
+	command = end < 0 ? -1 : resp_find(r);
+	if (command < 0 || command >= XKV_TCP_COMMAND_COUNT)
+		return -1;
+	row = &resp_rows[command];
+	c = &r->command[r->count & (RESP_COMMANDS_MAX - 1)];
+	c->command = command;
+	c->opcode = row->opcode;
+	c->flags = row->flags;
+	c->reply = row->reply;
+	c->end = end;
+	if (r->words < row->words || (r->words > row->words && command != XKV_TCP_SET) ||
+	    resp_places(r, c, row->words) || resp_amount(r, c, row->number) ||
+	    (command == XKV_TCP_SET && resp_options(r, c)))
+		return -1;
+	r->which |= 1U << command;
+	r->changes |= is_change(c->opcode);
+	r->unbounded |= c->reply == RESP_VALUE_REPLY || c->opcode == XKV_OP_APPEND;
+	return end;
+}
+
+/*
+ * Parses all of the text: false if it is anything but whole commands that are known here.  A
+ * segment that changes something has only commands whose replies are certain to fit, else the first
+ * ones might be answered and a later one not.
+ */
+static __always_inline bool resp_parse_all(struct resp *r)
+{
+	__u32 at = 0;
+	int end;
+
+	r->count = r->which = 0;
+	r->changes = r->unbounded = 0;
+	for (__u32 i = 0; i < RESP_COMMANDS_MAX; i++) {
+		end = resp_parse(r, at);
+		if (end < 0)
+			return false;
+		r->count++;
+		at = end;
+		if (!i && at < r->len && r->len >= r->most)
+			return false;
+		if (at == r->len)
+			return r->count == 1 || !r->changes || !r->unbounded;
+	}
+	return false;
+}
+
+/* ---- executing -------------------------------------------------------------- */
+
+/* Copies bytes of the text to `in`, padded with zeros; returns where they end there. */
+__noinline int resp_copy(struct resp *r, struct xkv_request *rq, __u32 to, __u32 from, __u32 len)
+{
+	if (!rq || !r)
+		return 0;
 	for (__u32 i = 0; i < XKV_REQUEST_BYTES; i += 8) {
 		if (i >= len)
 			break;
-		IN(rq, to + i) = LE64(text_word(rq, from + i));
+		IN(rq, to + i) = LE64(word_at(r->text, from + i));
 	}
 	if (len & 7)
 		IN(rq, to + len) = LE64(low_bytes(LE64(IN(rq, to + len)), len & 7));
 	return to + XKV_PADDED(len);
 }
 
-/* Makes the operation.  -1: it cannot be executed here. */
-static __always_inline int resp_operation(struct xkv_request *rq, const struct resp_command *c)
+/* Makes the operation of a command. */
+static __always_inline void resp_operation(struct resp *r, struct xkv_request *rq,
+					   const struct resp_command *c)
 {
 	struct xkv_op *op = (struct xkv_op *)&rq->in[RESP_OP];
-	struct resp_args *a = args_of(rq);
-	__u32 key_len = c->args > 1 ? a->arg[1].len : 0;
-	__u32 value_len = c->opcode == XKV_OP_SET ? a->arg[2].len : 0;
-	__u32 end = RESP_OP + sizeof(*op);
+	__u32 value_len = c->value_len, end = RESP_OP + sizeof(*op);
+	bool timed = c->opcode == XKV_OP_SET || c->opcode == XKV_OP_EXPIRE;
 
-	if (key_len > XKV_KEY_MAX || (c->args > 1 && !key_len))
-		return -1;
 	rq->in_word[0] = rq->in_word[1] = 0;
 	op->opcode = c->opcode;
-	op->flags = 0;
-	op->key_len = key_len;
+	op->flags = c->flags;
+	op->key_len = c->key_len;
 	op->keys = 0;
-	op->ttl = 0;
+	op->ttl = timed ? bpf_cpu_to_be64(c->number) : 0;
 	op->version = 0;
-	if (key_len)
-		end = resp_copy(rq, end, 1);
-	if (c->opcode == XKV_OP_SET)
-		end = resp_copy(rq, end, 2);
+	if (c->key_len)
+		end = resp_copy(r, rq, end, c->key, c->key_len);
+	if (c->value_len)
+		end = resp_copy(r, rq, end, c->value, c->value_len);
 	if (c->opcode == XKV_OP_INCR) {
 		value_len = sizeof(__u64);
-		IN(rq, end) = bpf_cpu_to_be64(c->amount);
+		IN(rq, end) = bpf_cpu_to_be64(c->number);
 		end += sizeof(__u64);
 	}
 	op->value_len = bpf_htonl(value_len);
 	rq->end = rq->req_len = end;
-	return 0;
+}
+
+/* Executes the operation in `in`, whose reply may have `room` bytes: its outcome. */
+static __always_inline int resp_run(struct resp *r, struct xkv_request *rq, __u32 room)
+{
+	struct xkv_config *cfg = config();
+
+	if (!cfg)
+		return -1;
+	room = room < XKV_TCP_REPLY_MAX ? room : XKV_TCP_REPLY_MAX;
+	rq->flags = XKV_REQUEST_BULK | (r->no_touch ? XKV_REQUEST_NO_TOUCH : 0);
+	rq->db = database_of(cfg, r->db);
+	rq->reply_room = RESP_VALUE + ((room - RESP_BULK_FRAME) & ~7U);
+	rq->reply_max = rq->reply_allowed = rq->reply_room;
+	rq->in_off = RESP_OP;
+	rq->out_len = RESP_RESULT;
+	rq->done = 0;
+	rq->count = 1;
+	rq->stop = 0;
+	rq->hashed = 0;
+	rq->dedup = 0;
+	return op_run(rq);
+}
+
+static __always_inline struct xkv_result *resp_result(struct xkv_request *rq)
+{
+	return (struct xkv_result *)&rq->out[RESP_RESULT];
+}
+
+/*
+ * Is a time of EXPIREAT over?  Redis deletes the key then.  (Time goes on meanwhile, too: an entry
+ * that is given such a time is one that has expired.)
+ */
+static __always_inline bool resp_is_past(struct xkv_request *rq, const struct resp_command *c)
+{
+	return c->flags & XKV_ABSTTL && c->number <= now_ms(rq);
+}
+
+/*
+ * PERSIST: takes away the expiry that the key has, if it has one, which the first of two operations
+ * finds out.
+ */
+static __always_inline int resp_persist(struct resp *r, struct xkv_request *rq, int outcome)
+{
+	struct xkv_result *found = resp_result(rq);
+	struct xkv_op *op = (struct xkv_op *)&rq->in[RESP_OP];
+
+	if (outcome < 0 || found->status != XKV_OK)
+		return outcome;
+	if (!found->ttl) {
+		found->status = XKV_NOT_STORED;
+		return XKV_C_not_stored;
+	}
+	op->opcode = XKV_OP_EXPIRE;
+	op->flags = XKV_CAS;
+	op->version = found->version;
+	outcome = resp_run(r, rq, RESP_SMALL_REPLY);
+	if (found->status == XKV_NOT_STORED)
+		return -1; /* it has changed in between */
+	return outcome;
+}
+
+/* Executes a command: its outcome, or -1. */
+static __always_inline int resp_execute(struct resp *r, struct xkv_request *rq,
+					const struct resp_command *c, __u32 room)
+{
+	struct xkv_op *op = (struct xkv_op *)&rq->in[RESP_OP];
+	int outcome;
+
+	rq->now_ms = 0;
+	if (resp_is_past(rq, c))
+		return -1;
+	resp_operation(r, rq, c);
+	if (c->reply == RESP_PERSISTED_REPLY)
+		op->opcode = XKV_OP_TTL;
+	outcome = resp_run(r, rq, room);
+	return c->reply == RESP_PERSISTED_REPLY ? resp_persist(r, rq, outcome) : outcome;
 }
 
 /* ---- the reply -------------------------------------------------------------- */
@@ -227,97 +506,170 @@ static __always_inline int resp_operation(struct xkv_request *rq, const struct r
 static __always_inline __u32 put_line(struct xkv_request *rq, __u32 end, __u8 type, __u64 n,
 				      bool minus)
 {
-	TEXT(rq, --end) = '\n';
-	TEXT(rq, --end) = '\r';
+	OUT_BYTE(rq, --end) = '\n';
+	OUT_BYTE(rq, --end) = '\r';
 	for (int i = 0; i < DIGITS_MAX; i++) {
-		TEXT(rq, --end) = '0' + n % 10;
+		OUT_BYTE(rq, --end) = '0' + n % 10;
 		n /= 10;
 		if (!n)
 			break;
 	}
 	if (minus)
-		TEXT(rq, --end) = '-';
-	TEXT(rq, --end) = type;
+		OUT_BYTE(rq, --end) = '-';
+	OUT_BYTE(rq, --end) = type;
 	return end;
 }
 
-/* A text of up to eight bytes. */
-static __always_inline int put_short(struct xkv_request *rq, __u64 text, __u32 len)
+static __always_inline int put_integer(struct xkv_request *rq, __s64 n)
 {
-	rq->out_word[0] = LE64(text);
+	__u32 from = put_line(rq, RESP_VALUE, ':', n < 0 ? -(__u64)n : (__u64)n, n < 0);
+
+	return RESP_TEXT(from, RESP_VALUE - from);
+}
+
+#define PUT_SHORT(rq, text)                                                                        \
+	({                                                                                         \
+		(rq)->out_word[0] = LE64(RESP_NAME(text));                                         \
+		RESP_TEXT(0, sizeof(text) - 1);                                                    \
+	})
+
+static __always_inline int put_null(struct xkv_request *rq, bool resp3)
+{
+	return resp3 ? PUT_SHORT(rq, "_\r\n") : PUT_SHORT(rq, "$-1\r\n");
+}
+
+static __always_inline int put_yes_no(struct xkv_request *rq, bool yes)
+{
+	return yes ? PUT_SHORT(rq, ":1\r\n") : PUT_SHORT(rq, ":0\r\n");
+}
+
+#define RESP_ERROR_WORDS 6
+
+struct resp_error {
+	union {
+		char text[RESP_ERROR_WORDS * 8];
+		__u64 word[RESP_ERROR_WORDS];
+	};
+};
+
+static const struct resp_error resp_not_number = {
+	.text = "-ERR value is not an integer or out of range\r\n"
+};
+static const struct resp_error resp_overflow = {
+	.text = "-ERR increment or decrement would overflow\r\n"
+};
+
+static __always_inline int put_error(struct xkv_request *rq, const struct resp_error *e, __u32 len)
+{
+	for (int i = 0; i < RESP_ERROR_WORDS; i++)
+		rq->out_word[i] = e->word[i];
 	return RESP_TEXT(0, len);
 }
 
-static __always_inline int encode_get(struct xkv_request *rq, struct xkv_result *r, bool resp3)
+static __always_inline int put_value(struct xkv_request *rq, const struct xkv_result *r, bool resp3)
 {
 	__u32 len = bpf_ntohl(r->value_len), from;
 
-	if (r->status == XKV_MISS)
-		return resp3 ? put_short(rq, NAME4('_', '\r', '\n', 0), 3)
-			     : put_short(rq, NAME6('$', '-', '1', '\r', '\n', 0), 5);
-	if (r->status != XKV_OK || len > XKV_TCP_REPLY_MAX - RESP_BULK_FRAME)
+	if (!(r->flags & XKV_HAS_VALUE))
+		return put_null(rq, resp3);
+	if (len > XKV_TCP_REPLY_MAX - RESP_BULK_FRAME)
 		return -1;
 	from = put_line(rq, RESP_VALUE, '$', len, false);
-	TEXT(rq, RESP_VALUE + len) = '\r';
-	TEXT(rq, RESP_VALUE + len + 1) = '\n';
+	OUT_BYTE(rq, RESP_VALUE + len) = '\r';
+	OUT_BYTE(rq, RESP_VALUE + len + 1) = '\n';
 	return RESP_TEXT(from, RESP_VALUE + len + 2 - from);
 }
 
-static __always_inline int encode_number(struct xkv_request *rq)
+/* What INCR and APPEND reply. */
+static __always_inline int encode_number(struct xkv_request *rq, struct resp_command *c,
+					 __u8 status)
 {
-	__s64 n = bpf_be64_to_cpu(OUT(rq, RESP_VALUE));
-	bool minus = n < 0;
-	__u32 from = put_line(rq, RESP_VALUE, ':', minus ? -(__u64)n : (__u64)n, minus);
+	c->failed = status != XKV_OK;
+	if (status == XKV_OK)
+		return put_integer(rq, bpf_be64_to_cpu(OUT(rq, RESP_VALUE)));
+	if (status == XKV_NOT_NUMBER)
+		return put_error(rq, &resp_not_number, 46);
+	if (status == XKV_OVERFLOW)
+		return put_error(rq, &resp_overflow, 44);
+	return -1;
+}
 
-	return RESP_TEXT(from, RESP_VALUE - from);
+/* The time that is left, -1 if it does not end, -2 if there is no key. */
+static __always_inline int encode_left(struct xkv_request *rq, const struct xkv_result *r,
+				       __u32 unit)
+{
+	__u64 left = bpf_be64_to_cpu(r->ttl);
+
+	if (r->status != XKV_OK && r->status != XKV_MISS)
+		return -1;
+	return put_integer(rq, r->status == XKV_MISS ? -2
+			       : left		     ? (__s64)((left + unit / 2) / unit)
+						     : -1);
 }
 
 /*
  * Replies with the result: RESP_TEXT(); what lies behind it is garbage.  -1: xkvd has to execute
  * the command, nothing was changed.
  */
-__noinline int resp_encode(struct xkv_request *rq, __u32 command, __u32 resp3)
+__noinline int resp_encode(struct xkv_request *rq, struct resp_command *c, __u32 resp3)
 {
 	struct xkv_result *r;
+	bool done, refused;
 
-	if (!rq)
+	if (!rq || !c)
 		return -1;
-	r = (struct xkv_result *)&rq->out[RESP_RESULT];
-	if (command == XKV_TCP_GET)
-		return encode_get(rq, r, resp3);
-	if (command == XKV_TCP_DEL && r->status == XKV_MISS)
-		return put_short(rq, NAME4(':', '0', '\r', '\n'), 4);
-	if (r->status != XKV_OK)
+	r = resp_result(rq);
+	done = r->status == XKV_OK;
+	refused = r->status == XKV_MISS || r->status == XKV_NOT_STORED;
+	switch (c->reply) {
+	case RESP_NUMBER_REPLY:
+		return encode_number(rq, c, r->status);
+	case RESP_SECONDS_LEFT_REPLY:
+		return encode_left(rq, r, 1000);
+	case RESP_MILLISECONDS_LEFT_REPLY:
+		return encode_left(rq, r, 1);
+	case RESP_LENGTH_REPLY:
+		if (done || refused || r->status == XKV_TOO_LARGE)
+			return put_integer(rq, bpf_ntohl(r->value_len));
 		return -1;
-	switch (command) {
-	case XKV_TCP_DEL:
-		return put_short(rq, NAME4(':', '1', '\r', '\n'), 4);
-	case XKV_TCP_SET:
-		return put_short(rq, NAME6('+', 'O', 'K', '\r', '\n', 0), 5);
-	case XKV_TCP_INCR:
-		return encode_number(rq);
-	case XKV_TCP_PING:
-		return put_short(rq, NAME6('+', 'P', 'O', 'N', 'G', '\r') | (__u64)'\n' << 48, 7);
+	}
+	if (!done && !refused)
+		return -1;
+	switch (c->reply) {
+	case RESP_VALUE_REPLY:
+		return put_value(rq, r, resp3);
+	case RESP_OK_REPLY:
+		return done ? PUT_SHORT(rq, "+OK\r\n") : put_null(rq, resp3);
+	case RESP_YES_NO_REPLY:
+	case RESP_PERSISTED_REPLY:
+		return put_yes_no(rq, done);
+	case RESP_PONG_REPLY:
+		return PUT_SHORT(rq, "+PONG\r\n");
 	}
 	return -1;
 }
 
-/* Executes the operation: its outcome, as for datagrams. */
-static __always_inline int resp_execute(struct xkv_request *rq, struct xkv_config *cfg,
-					const struct xkv_owner *owner)
+/* Executes a command and replies: RESP_TEXT(), or -1: xkvd has to do that, nothing was changed. */
+__noinline int resp_serve(struct resp *r, struct xkv_request *rq, __u32 which, __u32 room)
 {
-	rq->flags = XKV_REQUEST_BULK | (owner->no_touch ? XKV_REQUEST_NO_TOUCH : 0);
-	rq->db = database_of(cfg, owner->db);
-	rq->reply_max = rq->reply_allowed = rq->reply_room = RESP_REPLY_ROOM;
-	rq->in_off = RESP_OP;
-	rq->out_len = RESP_RESULT;
-	rq->done = 0;
-	rq->count = 1;
-	rq->stop = 0;
-	rq->hashed = 0;
-	rq->now_ms = 0;
-	rq->dedup = 0;
-	return op_run(rq);
+	struct resp_command *c;
+	int outcome, text;
+
+	if (!r || !rq)
+		return -1;
+	c = &r->command[which & (RESP_COMMANDS_MAX - 1)];
+	c->failed = 0;
+	r->why = XKV_TCP_C_pass_window;
+	if (room < RESP_SMALL_REPLY)
+		return -1;
+	outcome = resp_execute(r, rq, c, room);
+	if (outcome != XKV_C_op_too_large)
+		r->why = XKV_TCP_C_pass_store;
+	if (outcome < 0)
+		return -1;
+	c->outcome = outcome;
+	text = resp_encode(rq, c, r->resp3);
+	return (text & 0xffff) > room ? -1 : text;
 }
 
 #endif

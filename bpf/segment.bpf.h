@@ -42,6 +42,8 @@ static __always_inline __u32 sum_of_halves(__u64 sum)
 struct segment {
 	struct xkv_flow_key key;
 	__u64 address_sum; /* of addresses and protocol */
+	__u32 tags;	   /* of VLANs, at most VLAN_DEPTH */
+	__u32 tag[VLAN_DEPTH];
 	__u32 tcp_off;	   /* where its header is */
 	__u32 header, len; /* bytes of that, and behind it */
 	__u32 seq, ack;
@@ -99,6 +101,23 @@ static __always_inline void parse_key(struct segment *s, const struct packet *p,
 	s->address_sum = address_sum(p, IPPROTO_TCP);
 }
 
+/* Keeps the tags of VLANs, which end where `cursor` is. */
+static __always_inline bool parse_tags(struct segment *s, void *data, void *cursor, void *end)
+{
+	__u32 *tag = data + 2 * ETH_ALEN;
+	long bytes = cursor - data - sizeof(struct ethhdr);
+
+	barrier_var(bytes);
+	s->tags = bytes / sizeof(*tag);
+	if (!s->tags)
+		return true;
+	if ((void *)(tag + VLAN_DEPTH) > end)
+		return false;
+	for (__u32 i = 0; i < VLAN_DEPTH; i++)
+		s->tag[i] = tag[i];
+	return true;
+}
+
 /*
  * Parses the segment between `data` and `end`.  `sent`: it is on its way to the client.  False if
  * it is none, or cannot be of a flow.
@@ -110,7 +129,7 @@ static __always_inline bool parse_segment(struct segment *s, void *data, void *e
 	struct tcphdr *tcp;
 	void *cursor;
 
-	if (parse_link(&p, &cursor, false) != CONTINUE || p.link ||
+	if (parse_link(&p, &cursor, false) != CONTINUE || !parse_tags(s, data, cursor, end) ||
 	    parse_ip(&p, &cursor, &ip_payload, IPPROTO_TCP) != CONTINUE)
 		return false;
 	tcp = cursor;
@@ -149,39 +168,6 @@ static __always_inline __u64 header_sum(struct tcphdr *tcp, __u32 header, void *
 	return sum;
 }
 
-enum { SEGMENT_WRONG, SEGMENT_RIGHT, SEGMENT_UNKNOWN };
-
-/*
- * Copies the payload to the beginning of `out`, with zeros behind it, and verifies the checksum.
- * SEGMENT_UNKNOWN: only the kernel can tell, since the segment is too long, not in one piece, or
- * was put together by GRO, which leaves the sum of the pseudo header alone.
- */
-__noinline int segment_load(struct xdp_md *ctx, struct segment *s, struct xkv_request *rq)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct tcphdr *tcp;
-	void *payload;
-	__u64 sum;
-	__u32 len;
-
-	if (!s || !rq)
-		return SEGMENT_WRONG;
-	tcp = tcp_header(s, data, end);
-	len = s->len;
-	if (!tcp)
-		return SEGMENT_WRONG;
-	if (len > XKV_REQUEST_BYTES ||
-	    tcp->check == fold(s->address_sum + bpf_htons(s->header + len)))
-		return SEGMENT_UNKNOWN;
-	payload = (void *)tcp + (s->header & 63);
-	barrier_var(payload);
-	if (payload + len > end)
-		return SEGMENT_UNKNOWN;
-	sum = copy_payload(rq->out_word, payload, end, len);
-	sum += header_sum(tcp, s->header, end) + s->address_sum + bpf_htons(s->header + len);
-	return fold(sum) == 0xffff ? SEGMENT_RIGHT : SEGMENT_WRONG;
-}
-
 /* ---- segments that are made ------------------------------------------------- */
 
 /* A segment to be made in place of another one, to where that came from. */
@@ -195,8 +181,9 @@ struct answer {
 /* The bytes of its headers. */
 static __always_inline __u32 answer_headers(const struct segment *to)
 {
-	return sizeof(struct ethhdr) + (to->ip4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) +
-	       TCP_HEADER + (to->stamps ? TCP_STAMPS : 0);
+	return sizeof(struct ethhdr) + to->tags * sizeof(to->tag[0]) +
+	       (to->ip4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) + TCP_HEADER +
+	       (to->stamps ? TCP_STAMPS : 0);
 }
 
 static __always_inline void answer_ip6(struct ipv6hdr *ip, const __u64 *source, const __u64 *dest,
@@ -241,6 +228,29 @@ static __always_inline bool answer_tcp(__be32 *word, void *end, const struct ans
 	return true;
 }
 
+/* Writes the link's header; returns where that of IP is, or NULL: there is no room. */
+static __always_inline void *answer_link(void *data, void *end, const struct segment *to)
+{
+	__u32 tags = to->tags * sizeof(to->tag[0]), *tag = data + 2 * ETH_ALEN;
+	struct ethhdr *eth = data;
+	__be16 *type;
+
+	if ((void *)(tag + VLAN_DEPTH) > end)
+		return NULL;
+	__builtin_memcpy(eth->h_dest, to->from, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, to->to, ETH_ALEN);
+	for (__u32 i = 0; i < VLAN_DEPTH; i++)
+		if (i < to->tags)
+			tag[i] = to->tag[i];
+	barrier_var(tags);
+	type = data + 2 * ETH_ALEN + (tags & 15);
+	barrier_var(type);
+	if ((void *)(type + 1) > end)
+		return NULL;
+	*type = to->ip4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	return type + 1;
+}
+
 /*
  * Writes the headers into a packet that has the size.  `sent`: the other segment was on its way to
  * the client.  False: there is no room.
@@ -252,22 +262,28 @@ static __always_inline bool answer_write(void *data, void *end, const struct ans
 	__u32 tcp_len = TCP_HEADER + (to->stamps ? TCP_STAMPS : 0) + a->len;
 	const __u64 *source = sent ? to->key.client : to->key.server;
 	const __u64 *dest = sent ? to->key.server : to->key.client;
-	struct ethhdr *eth = data;
+	void *ip = answer_link(data, end, to);
 
-	if (data + sizeof(*eth) + sizeof(struct iphdr) > end)
+	if (!ip || ip + sizeof(struct iphdr) > end)
 		return false;
-	__builtin_memcpy(eth->h_dest, to->from, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, to->to, ETH_ALEN);
 	if (to->ip4) {
-		eth->h_proto = bpf_htons(ETH_P_IP);
-		write_ip4((struct iphdr *)(eth + 1), source[0], dest[0], tcp_len, IPPROTO_TCP);
-		return answer_tcp((void *)(eth + 1) + sizeof(struct iphdr), end, a, flags, sent);
+		write_ip4(ip, source[0], dest[0], tcp_len, IPPROTO_TCP);
+		return answer_tcp(ip + sizeof(struct iphdr), end, a, flags, sent);
 	}
-	if (data + sizeof(*eth) + sizeof(struct ipv6hdr) > end)
+	if (ip + sizeof(struct ipv6hdr) > end)
 		return false;
-	eth->h_proto = bpf_htons(ETH_P_IPV6);
-	answer_ip6((struct ipv6hdr *)(eth + 1), source, dest, tcp_len);
-	return answer_tcp((void *)(eth + 1) + sizeof(struct ipv6hdr), end, a, flags, sent);
+	answer_ip6(ip, source, dest, tcp_len);
+	return answer_tcp(ip + sizeof(struct ipv6hdr), end, a, flags, sent);
+}
+
+/* Exchanges the addresses of the link, so that an answer goes to where `s` goes. */
+static __always_inline void segment_turn(struct segment *s)
+{
+	__u8 kept[ETH_ALEN];
+
+	__builtin_memcpy(kept, s->to, ETH_ALEN);
+	__builtin_memcpy(s->to, s->from, ETH_ALEN);
+	__builtin_memcpy(s->from, kept, ETH_ALEN);
 }
 
 #endif

@@ -5,8 +5,9 @@
  *   xkv_tcp_xdp   from the client: answers a request, or translates the segment for the kernel;
  *                 called by xkv_xdp for what is not UDP
  *   xkv_tcp_out   to the client: translates what the kernel sends              (tc, egress)
- *   xkv_tcp_ack   an answer whose request acknowledged data of the kernel comes here: a copy is
- *                 sent, and the rest becomes that acknowledgement              (tc, ingress)
+ *   xkv_tcp_ack   an answer comes here if the packet was too small for it, or if its request
+ *                 acknowledged data of the kernel: then a copy is sent, and the rest becomes that
+ *                 acknowledgement                                              (tc, ingress)
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -22,50 +23,86 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* ---- from the client --------------------------------------------------------- */
 
+/* The segment that a CPU is working on in XDP, and its commands. */
+struct work {
+	struct segment s;
+	struct resp r;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct work);
+} xkv_tcp_work SEC(".maps");
+
+enum { SEGMENT_WRONG, SEGMENT_RIGHT, SEGMENT_UNKNOWN };
+
 /* What is known of a segment that may be a request. */
 struct request {
 	struct xkv_request *rq;
 	struct xkv_owner *owner;
-	struct resp_command command;
-	bool known; /* there is a command that may be answered here */
+	struct resp *r;
+	__u64 ns;   /* when it came */
+	bool known; /* it has commands that may be answered here, and nothing else */
 	int sum;    /* SEGMENT_...: its checksum */
 };
 
-/* Is this a segment in which a request may be, and nothing else that the kernel has to know? */
+/* Is this a segment in which requests may be, and nothing else that the kernel has to know? */
 static __always_inline bool is_candidate(const struct segment *s)
 {
 	return s->len && (s->flags & ~TCP_PSH) == TCP_ACK && !s->ecn_ce &&
 	       s->header == TCP_HEADER + (s->stamps ? TCP_STAMPS : 0);
 }
 
-/* May this command be answered for this connection? */
+/* May these commands be answered for this connection? */
 static __always_inline bool is_armed(const struct xkv_flow *f, const struct xkv_owner *owner,
-				     __u32 command)
+				     __u32 which)
 {
 	__u32 zero = 0;
 	struct xkv_owner *all = bpf_map_lookup_elem(&xkv_owners, &zero);
 
-	return all && owner->id == f->id && READ_ONCE(owner->armed) >> command & 1 &&
+	return all && owner->id == f->id && !(which & ~READ_ONCE(owner->armed)) &&
 	       owner->epoch == READ_ONCE(all->epoch);
 }
 
-/* Keeps the reply, `len` bytes of `out` from `from` on, with its sum. */
-__noinline int keep_reply(struct xkv_flow *f, struct xkv_request *rq, __u32 from, __u32 len)
+/* ---- the kept reply ---------------------------------------------------------- */
+
+/* The sum of bytes that begin at an odd place. */
+static __always_inline __u32 sum_at_odd(__u32 sum)
+{
+	return (sum & 0x00ff00ff) << 8 | (sum >> 8 & 0x00ff00ff);
+}
+
+static __always_inline void put_reply(struct xkv_flow *f, __u32 at, __u64 word)
+{
+	__u64 *to = (void *)f->reply + (at & TEXT_MASK);
+
+	barrier_var(to); /* else it is stored byte by byte */
+	*to = word;
+}
+
+/* Appends `len` bytes of `out` to the reply, which has `at` bytes. */
+__noinline int append_reply(struct xkv_flow *f, struct xkv_request *rq, __u32 from, __u32 len,
+			    __u32 at)
 {
 	__u64 sum = 0, word;
+	__u32 part, whole = len & ~7U;
 
 	if (!f || !rq)
 		return 0;
-	for (__u32 i = 0; i < XKV_TCP_REPLY_MAX / 8 + 1; i++) {
-		if (i * 8 + 8 > len)
+	for (__u32 i = 0; i < XKV_TCP_REPLY_MAX; i += 8) {
+		if (i >= whole)
 			break;
-		word = LE64(text_word(rq, from + i * 8));
-		f->reply[i] = word;
+		word = LE64(word_at(rq->out, from + i));
+		put_reply(f, at + i, word);
 		sum += HALVES(word);
 	}
-	word = LE64(low_bytes(text_word(rq, from + (len & ~7U)), len & 7));
-	f->reply[len / 8 & 255] = word;
+	word = LE64(low_bytes(word_at(rq->out, from + whole), len & 7));
+	put_reply(f, at + whole, word);
 	sum += HALVES(word);
+	part = sum_of_halves(sum);
+	sum = (at ? f->reply_sum : 0ULL) + (at & 1 ? sum_at_odd(part) : part);
 	f->reply_sum = sum_of_halves(sum);
 	return 0;
 }
@@ -80,112 +117,272 @@ static __always_inline bool make_size(struct xdp_md *ctx, int want)
 }
 
 /*
- * Sends the kept reply in a packet that has its size.  It acknowledges the request, and nothing
- * behind it.
+ * Sends the kept reply.  It acknowledges the request, and nothing behind it.  If the packet cannot
+ * be made as long as it has to be, the headers alone go to xkv_tcp_ack, which can.
  */
 __noinline int send_reply(struct xdp_md *ctx, struct xkv_flow *f, struct segment *s, __u32 now)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct answer a;
+	struct answer a = { .to = s };
 	__u32 len, off;
+	bool whole;
 
 	if (!f || !s)
 		return XDP_DROP;
-	len = f->reply_len;
-	a.to = s;
+	off = answer_headers(s);
+	whole = make_size(ctx, off + f->reply_len);
+	if (!whole && !make_size(ctx, off)) {
+		tcp_count(XKV_TCP_C_drop_resize);
+		return XDP_DROP;
+	}
 	a.seq = f->reply_seq;
 	a.ack = request_end(f);
 	a.window = f->window >> (f->server_scale & 15);
-	a.len = len;
-	a.sum = f->reply_sum;
+	a.len = whole ? f->reply_len : 0;
+	a.sum = whole ? f->reply_sum : 0;
 	a.stamp = stamp_now(f, now);
 	a.echo = s->stamp;
-	if (!answer_write(data, end, &a, TCP_PSH | TCP_ACK, false))
+	if (!answer_write((void *)(long)ctx->data, (void *)(long)ctx->data_end, &a,
+			  TCP_PSH | TCP_ACK, false))
 		return XDP_DROP;
-	off = answer_headers(s);
+	if (!whole)
+		return XDP_PASS;
+	len = f->reply_len;
 	barrier_var(len);
 	if (bpf_xdp_store_bytes(ctx, off, f->reply, FRAME_LEN(len)))
 		return XDP_DROP;
 	return XDP_TX;
 }
 
-static __always_inline int repeat_reply(struct xdp_md *ctx, struct xkv_flow *f, struct segment *s,
-					__u32 now)
+/* ---- from the client --------------------------------------------------------- */
+
+/*
+ * Copies the commands, and verifies the checksum of the segment.  SEGMENT_UNKNOWN: only the kernel
+ * can tell, since the segment is too long, not in one piece, or was put together by GRO, which
+ * leaves the sum of the pseudo header alone.
+ */
+__noinline int load_text(struct xdp_md *ctx, struct segment *s, struct resp *r)
 {
-	if (!make_size(ctx, answer_headers(s) + f->reply_len)) {
-		tcp_count(XKV_TCP_C_drop_resize);
-		return XDP_DROP;
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct tcphdr *tcp;
+	void *payload;
+	__u64 sum;
+	__u32 len;
+
+	if (!s || !r)
+		return SEGMENT_WRONG;
+	tcp = tcp_header(s, data, end);
+	len = s->len;
+	if (!tcp)
+		return SEGMENT_WRONG;
+	if (len > XKV_REQUEST_BYTES ||
+	    tcp->check == fold(s->address_sum + bpf_htons(s->header + len)))
+		return SEGMENT_UNKNOWN;
+	payload = (void *)tcp + (s->header & 63);
+	barrier_var(payload);
+	if (payload + len > end)
+		return SEGMENT_UNKNOWN;
+	r->len = len;
+	sum = copy_payload(r->text, payload, end, len);
+	r->text[(len / 8 & (XKV_REQUEST_WORDS - 1)) + 1] = 0;
+	sum += header_sum(tcp, s->header, end) + s->address_sum + bpf_htons(s->header + len);
+	return fold(sum) == 0xffff ? SEGMENT_RIGHT : SEGMENT_WRONG;
+}
+
+/* Executes the commands in order while that is possible here: how many bytes the replies have. */
+static __always_inline int serve_all(struct xkv_flow *f, struct xkv_request *rq, struct resp *r)
+{
+	__u32 len = 0;
+	int text;
+
+	if (!f || !rq || !r)
+		return 0;
+	r->done = 0;
+	for (__u32 i = 0; i < RESP_COMMANDS_MAX; i++) {
+		if (i >= r->count)
+			break;
+		text = resp_serve(r, rq, i, r->room - len);
+		if (text < 0)
+			break;
+		append_reply(f, rq, text >> 16, text & 0xffff, len);
+		len += text & 0xffff;
+		r->done = i + 1;
 	}
-	f->repeated_ms = now;
-	tcp_count(XKV_TCP_C_repeated);
-	return send_reply(ctx, f, s, now);
+	return len;
+}
+
+/* Counts the commands that were answered in `ns`. */
+__noinline int count_served(struct xkv_request *rq, struct resp *r, __u64 ns)
+{
+	struct xkv_tcp_stats *stats = tcp_stats();
+	struct resp_command *c;
+	__u32 outcome, which;
+
+	if (!rq || !r || !stats || !r->done)
+		return 0;
+	ns /= r->done;
+	for (__u32 i = 0; i < RESP_COMMANDS_MAX; i++) {
+		if (i >= r->done)
+			break;
+		c = &r->command[i];
+		outcome = c->outcome;
+		which = c->command;
+		barrier_var(outcome);
+		barrier_var(which);
+		count(rq, outcome);
+		if (which >= XKV_TCP_COMMAND_COUNT)
+			break;
+		stats->command[which].calls++;
+		stats->command[which].failed += c->failed;
+		stats->command[which].ns += ns;
+	}
+	stats->count[XKV_TCP_C_segments]++;
+	stats->count[XKV_TCP_C_requests] += r->done;
+	return 0;
 }
 
 #define NOT_ANSWERED (-1)
+
+/* The sum of the text from `at` on, which zeros follow. */
+__noinline __u32 text_sum(struct resp *r, __u32 at)
+{
+	__u64 sum = 0;
+
+	if (!r)
+		return 0;
+	for (__u32 i = 0; i < XKV_REQUEST_BYTES; i += 8) {
+		if (at + i >= r->len)
+			break;
+		sum += HALVES(LE64(word_at(r->text, at + i)));
+	}
+	return sum_of_halves(sum);
+}
+
+/* Takes the first bytes of the payload out of the packet; the headers stay as they are. */
+static __always_inline bool cut_payload(struct xdp_md *ctx, struct segment *s, struct resp *r,
+					__u32 bytes)
+{
+	__u32 size = s->tcp_off + s->header;
+	void *headers = r->command;
+
+	barrier_var(size);
+	if (bpf_xdp_load_bytes(ctx, 0, headers, HEADERS_LEN(size)) ||
+	    bpf_xdp_adjust_head(ctx, bytes))
+		return false;
+	barrier_var(size);
+	return !bpf_xdp_store_bytes(ctx, 0, headers, HEADERS_LEN(size));
+}
+
+/*
+ * What is left of a segment of which only the first commands were answered becomes a segment of its
+ * own, which goes up.  The reply to these is sent when the client misses it, which is when that of
+ * xkvd comes.  False: the packet is as it was, or lost.
+ */
+__noinline int keep_rest(struct xdp_md *ctx, struct segment *s, struct resp *r, __u32 eaten)
+{
+	void *data, *end;
+	struct packet p;
+	struct tcphdr *tcp;
+
+	if (!s || !r || !cut_payload(ctx, s, r, eaten))
+		return false;
+	s->seq += eaten;
+	s->len -= eaten;
+	if (locate_at(ctx, s->tcp_off - (s->ip4 ? sizeof(*p.ip4) : sizeof(*p.ip6)), s->ip4, &p) !=
+	    CONTINUE)
+		return false;
+	if (p.ip4) {
+		p.ip4->tot_len = bpf_htons(sizeof(*p.ip4) + s->header + s->len);
+		p.ip4->check = 0;
+		p.ip4->check = ~fold(ip4_sum(p.ip4));
+	} else if (p.ip6) {
+		p.ip6->payload_len = bpf_htons(s->header + s->len);
+	}
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	tcp = tcp_header(s, data, end);
+	if (!tcp)
+		return false;
+	tcp->seq = bpf_htonl(s->seq);
+	tcp->check = 0;
+	tcp->check = ~fold(header_sum(tcp, s->header, end) + text_sum(r, eaten) + s->address_sum +
+			   bpf_htons(s->header + s->len));
+	return true;
+}
+
+/* Commands were answered with `len` bytes: notes it, and returns how many bytes these had. */
+static __always_inline __u32 served(struct xkv_flow *f, struct segment *s, struct request *q,
+				    __u32 len)
+{
+	struct xkv_owner *owner = q->owner;
+	__u32 last = q->r->done - 1, eaten;
+
+	barrier_var(last);
+	last &= RESP_COMMANDS_MAX - 1;
+	eaten = q->r->command[last].end;
+	flow_advance(f, s, eaten, len, milliseconds(q->ns));
+	owner->last = q->r->command[last].command;
+	owner->requests += q->r->done;
+	owner->used_ns = bpf_ktime_get_ns();
+	count_served(q->rq, q->r, owner->used_ns - q->ns);
+	return eaten;
+}
 
 /*
  * Answers the request, if that is possible: what becomes of the packet.  Nothing is changed if not,
  * neither in the store nor in the packet.
  */
 static __always_inline int serve(struct xdp_md *ctx, struct xkv_flow *f, struct segment *s,
-				 struct request *r, __u32 now)
+				 struct request *q)
 {
-	struct xkv_config *cfg = config();
-	int outcome, text;
-	bool sized;
+	struct xkv_owner *owner = q->owner;
+	struct resp *r = q->r;
+	__u32 now = milliseconds(q->ns), eaten;
+	int len, action;
 
-	if (!cfg || resp_operation(r->rq, &r->command)) {
-		tcp_count(XKV_TCP_C_pass_other);
+	r->db = owner->db;
+	r->resp3 = owner->resp3;
+	r->no_touch = owner->no_touch;
+	len = serve_all(f, q->rq, r);
+	if (!r->done || (r->done < r->count && !r->changes)) {
+		if (r->count > 1 && r->why == XKV_TCP_C_pass_window)
+			f->too_long = s->len;
+		tcp_count(r->why);
 		return NOT_ANSWERED;
 	}
-	outcome = resp_execute(r->rq, cfg, r->owner);
-	text = outcome < 0 ? -1 : resp_encode(r->rq, r->command.command, r->owner->resp3);
-	if (text < 0) {
-		tcp_count(XKV_TCP_C_pass_store);
+	if (s->len >= f->too_long && r->count > 1)
+		f->too_long = 0;
+	eaten = served(f, s, q, len);
+	if (r->done < r->count && keep_rest(ctx, s, r, eaten)) {
+		tcp_count(XKV_TCP_C_partial);
+		f->ack_owed = 0;
+		f->repeated_ms--; /* not yet */
 		return NOT_ANSWERED;
 	}
-	sized = reply_fits(f, s, text & 0xffff) &&
-		make_size(ctx, answer_headers(s) + (text & 0xffff));
-	if (!sized && resp_is_read(&r->command)) {
-		tcp_count(XKV_TCP_C_pass_window);
-		return NOT_ANSWERED;
-	}
-	barrier_var(outcome);
-	count(r->rq, outcome);
-	keep_reply(f, r->rq, text >> 16, text & 0xffff);
-	flow_advance(f, s, text & 0xffff, now);
-	r->owner->used_ns = bpf_ktime_get_ns();
-	r->owner->requests++;
-	tcp_count(XKV_TCP_C_requests);
-	if (!sized) {
-		/* It was executed: the client repeats the request, and gets this reply. */
-		tcp_count(XKV_TCP_C_drop_resize);
-		return XDP_DROP;
-	}
-	outcome = send_reply(ctx, f, s, now);
-	return outcome == XDP_TX && f->ack_owed ? XDP_PASS : outcome;
+	action = send_reply(ctx, f, s, now);
+	return action == XDP_TX && f->ack_owed ? XDP_PASS : action;
 }
 
 /* The same with the rules before it. */
 static __always_inline int try_serve(struct xdp_md *ctx, struct xkv_flow *f, struct segment *s,
-				     struct request *r, __u32 now)
+				     struct request *q)
 {
 	int why;
 
-	if (!r->known) {
+	if (!q->known) {
 		if (s->len)
 			tcp_count(XKV_TCP_C_pass_other);
 		return NOT_ANSWERED;
 	}
-	if (!is_armed(f, r->owner, r->command.command)) {
+	if (!is_armed(f, q->owner, q->r->which)) {
 		tcp_count(XKV_TCP_C_pass_unarmed);
 		return NOT_ANSWERED;
 	}
-	why = flow_refuses(f, s, READ_ONCE(r->owner->position));
-	if (why < 0 && !reply_fits(f, s, RESP_SMALL_REPLY))
+	why = flow_refuses(f, s, READ_ONCE(q->owner->position));
+	q->r->room = reply_room(f, s);
+	if (why < 0 && q->r->room < RESP_SMALL_REPLY)
 		why = XKV_TCP_C_pass_window;
 	if (why < 0)
-		return serve(ctx, f, s, r, now);
+		return serve(ctx, f, s, q);
 	tcp_count(why);
 	return NOT_ANSWERED;
 }
@@ -210,40 +407,35 @@ __noinline int to_kernel(struct xdp_md *ctx, struct xkv_flow *f, struct segment 
 
 /* Handles a segment of a flow, which is locked: an action of XDP. */
 static __always_inline int from_client(struct xdp_md *ctx, struct xkv_flow *f, struct segment *s,
-				       struct request *r)
+				       struct request *q)
 {
-	__u32 now = milliseconds();
+	__u32 now = milliseconds(q->ns);
 	int action;
 
-	if (r->sum != SEGMENT_RIGHT) {
+	if (q->sum != SEGMENT_RIGHT) {
 		tcp_count(XKV_TCP_C_pass_checksum);
-		if (r->sum == SEGMENT_UNKNOWN)
+		if (q->sum == SEGMENT_UNKNOWN)
 			note_unknown(f, s);
 	} else if (f->ready) {
 		note_ack(f, s);
-		if (misses_reply(f, s, now))
-			return repeat_reply(ctx, f, s, now);
+		if (misses_reply(f, s, now)) {
+			f->repeated_ms = now;
+			tcp_count(XKV_TCP_C_repeated);
+			return send_reply(ctx, f, s, now);
+		}
 		if (is_about_reply(f, s)) {
 			tcp_count(XKV_TCP_C_swallowed);
 			return XDP_DROP;
 		}
-		action = try_serve(ctx, f, s, r, now);
+		action = try_serve(ctx, f, s, q);
 		if (action != NOT_ANSWERED)
 			return action;
 	}
-	if (r->sum == SEGMENT_RIGHT)
+	if (q->sum == SEGMENT_RIGHT)
 		note_up(f, s);
 	to_kernel(ctx, f, s);
 	return XDP_PASS;
 }
-
-/* Of the segment that a CPU is working on in XDP. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct segment);
-} xkv_segment SEC(".maps");
 
 __noinline int segment_parse(struct xdp_md *ctx, struct segment *s)
 {
@@ -255,31 +447,37 @@ __noinline int segment_parse(struct xdp_md *ctx, struct segment *s)
 SEC("xkv_tcp")
 int xkv_tcp_xdp(struct xdp_md *ctx)
 {
-	struct request r = {};
+	struct request q = {};
 	struct xkv_flow *f;
 	struct segment *s;
+	struct work *w;
 	__u32 zero = 0, owner;
 	int action;
 
-	s = bpf_map_lookup_elem(&xkv_segment, &zero);
-	if (!s || !segment_parse(ctx, s) || s->flags & TCP_SYN)
+	w = bpf_map_lookup_elem(&xkv_tcp_work, &zero);
+	if (!w)
+		return XDP_PASS;
+	s = &w->s;
+	if (!segment_parse(ctx, s) || s->flags & TCP_SYN)
 		return XDP_PASS;
 	f = bpf_map_lookup_elem(&xkv_flows, &s->key);
 	if (!f)
 		return XDP_PASS;
-	r.rq = bpf_map_lookup_elem(&xkv_frames, &zero);
-	if (!r.rq)
+	q.rq = bpf_map_lookup_elem(&xkv_frames, &zero);
+	if (!q.rq)
 		return XDP_PASS;
+	q.r = &w->r;
+	q.ns = bpf_ktime_get_ns();
 	owner = f->owner;
-	r.owner = bpf_map_lookup_elem(&xkv_owners, &owner);
-	r.sum = segment_load(ctx, s, r.rq);
-	r.known = r.sum == SEGMENT_RIGHT && r.owner && is_candidate(s) &&
-		  !resp_split(r.rq, s->len) && resp_command(r.rq, &r.command);
+	q.owner = bpf_map_lookup_elem(&xkv_owners, &owner);
+	q.r->most = pipeline_most(f);
+	q.sum = load_text(ctx, s, q.r);
+	q.known = q.sum == SEGMENT_RIGHT && q.owner && is_candidate(s) && resp_parse_all(q.r);
 	if (!flow_lock(f)) {
 		tcp_count(XKV_TCP_C_drop_busy);
 		return XDP_DROP;
 	}
-	action = from_client(ctx, f, s, &r);
+	action = from_client(ctx, f, s, &q);
 	flow_unlock(f);
 	return action;
 }
@@ -378,9 +576,9 @@ int xkv_tcp_out(struct __sk_buff *skb)
 /* ---- both -------------------------------------------------------------------- */
 
 /* Takes the acknowledgement that the kernel is owed.  False: none is. */
-static __always_inline bool take_owed(struct xkv_flow *f, const struct segment *s, struct answer *a)
+static __always_inline bool take_owed(struct xkv_flow *f, struct answer *a)
 {
-	if (!f->ack_owed || s->seq != f->reply_seq)
+	if (!f->ack_owed)
 		return false;
 	f->ack_owed = 0;
 	a->seq = f->owed_seq;
@@ -388,7 +586,50 @@ static __always_inline bool take_owed(struct xkv_flow *f, const struct segment *
 	a->window = f->client_window;
 	a->stamp = f->owed_stamp;
 	a->echo = f->owed_echo;
+	a->len = a->sum = 0;
 	return true;
+}
+
+/* Puts the kept reply behind headers that XDP has made.  False: there is no memory. */
+static __always_inline bool grow_reply(struct __sk_buff *skb, struct xkv_flow *f, struct segment *s)
+{
+	struct answer a = { .to = s };
+	__u32 len = f->reply_len, off = answer_headers(s);
+
+	a.seq = s->seq;
+	a.ack = s->ack;
+	a.window = s->window;
+	a.stamp = s->stamp;
+	a.echo = s->echo;
+	a.len = len;
+	a.sum = f->reply_sum;
+	if (bpf_skb_change_tail(skb, off + len, 0))
+		return false;
+	segment_turn(s);
+	if (!answer_write((void *)(long)skb->data, (void *)(long)skb->data_end, &a,
+			  TCP_PSH | TCP_ACK, false))
+		return false;
+	segment_turn(s);
+	barrier_var(len);
+	tcp_count(XKV_TCP_C_grown);
+	return !bpf_skb_store_bytes(skb, off, f->reply, FRAME_LEN(len), 0);
+}
+
+/*
+ * Comes here because XDP could not make the packet long enough, or because the kernel has to get an
+ * acknowledgement beside the answer, or both.
+ */
+static __always_inline int send_answer(struct __sk_buff *skb, struct segment *s, struct answer *a,
+				       bool owed)
+{
+	skb->mark = XKV_TCP_MARK;
+	if (!owed)
+		return bpf_redirect(skb->ifindex, 0);
+	bpf_clone_redirect(skb, skb->ifindex, 0); /* if that fails the request is repeated */
+	skb->mark = 0;
+	tcp_count(XKV_TCP_C_acks);
+	return become_ack(skb, a) && !bpf_skb_change_type(skb, PACKET_HOST) ? TC_ACT_UNSPEC
+									    : TC_ACT_SHOT;
 }
 
 SEC("tc")
@@ -397,7 +638,7 @@ int xkv_tcp_ack(struct __sk_buff *skb)
 	struct segment s;
 	struct answer a = { .to = &s };
 	struct xkv_flow *f;
-	bool owed;
+	bool owed, grown = true;
 
 	/* An answer has the client's address as its destination. */
 	if (skb->pkt_type != PACKET_OTHERHOST ||
@@ -406,14 +647,13 @@ int xkv_tcp_ack(struct __sk_buff *skb)
 	f = bpf_map_lookup_elem(&xkv_flows, &s.key);
 	if (!f || !flow_lock(f))
 		return TC_ACT_UNSPEC;
-	owed = take_owed(f, &s, &a);
-	flow_unlock(f);
-	if (!owed)
+	if (s.seq != f->reply_seq) {
+		flow_unlock(f);
 		return TC_ACT_UNSPEC;
-	skb->mark = XKV_TCP_MARK;
-	bpf_clone_redirect(skb, skb->ifindex, 0); /* if that fails the request is repeated */
-	skb->mark = 0;
-	tcp_count(XKV_TCP_C_acks);
-	return become_ack(skb, &a) && !bpf_skb_change_type(skb, PACKET_HOST) ? TC_ACT_UNSPEC
-									     : TC_ACT_SHOT;
+	}
+	if (!s.len)
+		grown = grow_reply(skb, f, &s);
+	owed = take_owed(f, &a);
+	flow_unlock(f);
+	return grown || owed ? send_answer(skb, &s, &a, owed) : TC_ACT_SHOT;
 }

@@ -13,8 +13,10 @@
 
 #include <linux/types.h>
 
+#include "proto.h"
+
 /* A new number whenever a structure below changes: xkvd does not adopt other flows. */
-#define XKV_TCP_VERSION 1
+#define XKV_TCP_VERSION 2
 
 #define XKV_FLOWS_MAX	  16384
 #define XKV_OWNERS_MAX	  (XKV_FLOWS_MAX + 1) /* the first is for what concerns all */
@@ -27,15 +29,41 @@ struct xkv_flow_key {
 	__u32 zero;
 };
 
-/* The commands that the driver answers; xkvd says for each connection which of them it may. */
-enum xkv_tcp_command {
-	XKV_TCP_GET,
-	XKV_TCP_SET,  /* without options */
-	XKV_TCP_DEL,  /* and UNLINK, of one key */
-	XKV_TCP_INCR, /* and DECR */
-	XKV_TCP_PING, /* without argument */
-	XKV_TCP_COMMANDS,
-};
+/*
+ * The commands that the driver answers: name, words, operation of the engine and its flags, what
+ * the third word is if it is a number, and what the reply is (bpf/resp.bpf.h).  A value is the last
+ * word.  SET may have options behind it.
+ */
+#define XKV_TCP_COMMANDS(X)                                                                        \
+	X(GET, 2, GET, 0, NONE, VALUE)                                                             \
+	X(SET, 3, SET, 0, NONE, OK)                                                                \
+	X(SETNX, 3, SET, XKV_NX, NONE, YES_NO)                                                     \
+	X(SETEX, 4, SET, 0, SECONDS, OK)                                                           \
+	X(PSETEX, 4, SET, 0, MILLISECONDS, OK)                                                     \
+	X(GETSET, 3, SET, XKV_RETURN, NONE, VALUE)                                                 \
+	X(GETDEL, 2, DELETE, XKV_RETURN, NONE, VALUE)                                              \
+	X(GETEX, 2, GET, 0, NONE, VALUE)                                                           \
+	X(DEL, 2, DELETE, 0, NONE, YES_NO)                                                         \
+	X(UNLINK, 2, DELETE, 0, NONE, YES_NO)                                                      \
+	X(EXISTS, 2, TTL, 0, NONE, YES_NO)                                                         \
+	X(TOUCH, 2, TOUCH, 0, NONE, YES_NO)                                                        \
+	X(STRLEN, 2, GET, 0, NONE, LENGTH)                                                         \
+	X(TTL, 2, TTL, 0, NONE, SECONDS_LEFT)                                                      \
+	X(PTTL, 2, TTL, 0, NONE, MILLISECONDS_LEFT)                                                \
+	X(EXPIRE, 3, EXPIRE, 0, SECONDS, YES_NO)                                                   \
+	X(PEXPIRE, 3, EXPIRE, 0, MILLISECONDS, YES_NO)                                             \
+	X(EXPIREAT, 3, EXPIRE, XKV_ABSTTL, SECONDS, YES_NO)                                        \
+	X(PEXPIREAT, 3, EXPIRE, XKV_ABSTTL, MILLISECONDS, YES_NO)                                  \
+	X(PERSIST, 2, EXPIRE, 0, NONE, PERSISTED)                                                  \
+	X(APPEND, 3, APPEND, 0, NONE, NUMBER)                                                      \
+	X(INCR, 2, INCR, 0, PLUS_ONE, NUMBER)                                                      \
+	X(DECR, 2, INCR, 0, MINUS_ONE, NUMBER)                                                     \
+	X(INCRBY, 3, INCR, 0, AMOUNT, NUMBER)                                                      \
+	X(DECRBY, 3, INCR, 0, MINUS_AMOUNT, NUMBER)                                                \
+	X(PING, 1, PING, 0, NONE, PONG)
+
+#define XKV_TCP_COMMAND_ENUM(name, ...) XKV_TCP_##name,
+enum xkv_tcp_command { XKV_TCP_COMMANDS(XKV_TCP_COMMAND_ENUM) XKV_TCP_COMMAND_COUNT };
 
 /*
  * What xkvd says of one of its connections, mapped by it.  `position` is read and written by one
@@ -52,11 +80,11 @@ struct xkv_owner {
 	__u8 resp3, no_touch;
 	__u8 db; /* that SELECT chose */
 	__u8 zero;
-	__u32 zero2;
 	/* written by the program, for xkvd */
-	__u64 used_ns;	/* monotonic: of the last request */
+	__u32 last;	/* the last command that was answered there */
+	__u64 used_ns;	/* monotonic: when that was */
 	__u64 requests; /* answered there */
-	__u64 zero3;
+	__u64 zero2;
 };
 
 /*
@@ -85,32 +113,47 @@ struct xkv_flow {
 	__u8 client_scale, server_scale; /* of windows */
 	__u8 has_stamps;		 /* RFC 7323 */
 	__u8 client_seen;		 /* client_next is set */
-	__u8 ack_owed; /* the kernel gets the acknowledgement that came with the request */
-	__u8 zero;
+	__u8 ack_owed;	/* the kernel gets the acknowledgement that came with the request */
+	__u8 skipped;	/* segments since ... */
+	__u32 too_long; /* ... a pipeline of so many bytes had replies that did not fit; 0 = none */
 	__u32 stamp_offset, stamp_last; /* of what is sent to the client, host byte order */
 	/* the acknowledgement that is owed, in the kernel's view */
 	__u32 owed_seq, owed_ack;
 	__be32 owed_stamp, owed_echo;
-	__u64 reply[256];
+	__u64 reply[257]; /* the last is for what is behind its end */
 };
 
-/* Reasons, per CPU. */
+/* Commands that were answered in the driver, and reasons. */
 #define XKV_TCP_COUNTERS(X)                                                                        \
 	X(requests)	 /* answered in the driver */                                              \
+	X(segments)	 /* that they came in */                                                   \
 	X(repeated)	 /* kept replies that were sent again */                                   \
 	X(acks)		 /* acknowledgements that the kernel got beside an answer */               \
-	X(pass_other)	 /* passed up: no single command that the driver knows */                  \
+	X(grown)	 /* replies for which a packet had no room, so that tc made it */          \
+	X(partial)	 /* segments of which only the first commands were answered */             \
+	X(pass_other)	 /* passed up: no commands that the driver knows */                        \
 	X(pass_unarmed)	 /* xkvd has to answer this connection */                                  \
 	X(pass_order)	 /* not the next byte, or something is not acknowledged */                 \
 	X(pass_window)	 /* the reply does not fit the client's window or a segment */             \
 	X(pass_store)	 /* the store could not do it there */                                     \
 	X(pass_checksum) /* wrong; the kernel decides */                                           \
 	X(drop_busy)	 /* another CPU has the flow for too long; TCP repeats */                  \
-	X(drop_resize)	 /* no room for the reply; the request is repeated, and gets it */         \
+	X(drop_resize)	 /* no memory for the reply; the request is repeated, and gets it */       \
 	X(swallowed)	 /* duplicate acknowledgements of what only the driver has sent */         \
 	X(self_acked)	 /* old data of the kernel that the client has: acknowledged at once */
 
 #define XKV_TCP_ENUM(name) XKV_TCP_C_##name,
 enum xkv_tcp_counter { XKV_TCP_COUNTERS(XKV_TCP_ENUM) XKV_TCP_COUNTER_COUNT };
+
+/* Of a CPU; they only grow. */
+struct xkv_tcp_stats {
+	__u64 count[XKV_TCP_COUNTER_COUNT];
+	struct xkv_tcp_calls {
+		__u64 calls, failed, ns;
+	} command[XKV_TCP_COMMAND_COUNT];
+};
+
+_Static_assert(XKV_TCP_COMMAND_COUNT <= 32, "owner.armed has a bit for each");
+_Static_assert(sizeof(struct xkv_flow) <= 4096, "memory of a flow");
 
 #endif

@@ -49,7 +49,8 @@ static int use_maps(struct bpf_object *object, const struct bpf *bpf, const stru
 
 	bpf_object__for_each_map(map, object) {
 		bpf_map__set_pin_path(map, NULL);
-		bpf_map__set_autocreate(map, !strcmp(bpf_map__name(map), "xkv_segment"));
+		bpf_map__set_autocreate(map, bpf_map__is_internal(map) ||
+						     !strcmp(bpf_map__name(map), "xkv_tcp_work"));
 	}
 	for (int id = 0; !ret && id < BPF_MAPS; id++) {
 		map = bpf_object__find_map_by_name(object, bpf_map_names[id]);
@@ -266,16 +267,20 @@ void tcp_path_close(struct tcp_path *t)
 	*t = (struct tcp_path){ 0 };
 }
 
-void tcp_path_counters(const struct tcp_path *t, uint64_t counters[XKV_TCP_COUNTER_COUNT])
+void tcp_path_stats(const struct tcp_path *t, struct xkv_tcp_stats *stats)
 {
 	unsigned int cpus = (unsigned int)libbpf_num_possible_cpus();
-	__u64 *each = t->owners ? calloc(cpus, sizeof(*each)) : NULL;
+	struct xkv_tcp_stats *each = t->owners ? calloc(cpus, sizeof(*each)) : NULL;
+	uint64_t *sum = (uint64_t *)stats, *one;
+	__u32 zero = 0;
 
-	memset(counters, 0, XKV_TCP_COUNTER_COUNT * sizeof(*counters));
-	for (__u32 i = 0; each && i < XKV_TCP_COUNTER_COUNT; i++)
-		if (!bpf_map_lookup_elem(t->counters, &i, each))
-			for (unsigned int cpu = 0; cpu < cpus; cpu++)
-				counters[i] += each[cpu];
+	memset(stats, 0, sizeof(*stats));
+	if (each && !bpf_map_lookup_elem(t->counters, &zero, each))
+		for (unsigned int cpu = 0; cpu < cpus; cpu++) {
+			one = (uint64_t *)&each[cpu];
+			for (size_t i = 0; i < sizeof(*stats) / sizeof(*sum); i++)
+				sum[i] += one[i];
+		}
 	free(each);
 }
 

@@ -41,7 +41,7 @@ bool tcp_path_look(struct attach *a);
 void tcp_path_close(struct tcp_path *t);
 
 /* Sums over all CPUs.  All zero if the path is off. */
-void tcp_path_counters(const struct tcp_path *t, uint64_t counters[XKV_TCP_COUNTER_COUNT]);
+void tcp_path_stats(const struct tcp_path *t, struct xkv_tcp_stats *stats);
 
 /*
  * `xkvd --detach`, and a start without the path: takes the programs from the interface, and removes

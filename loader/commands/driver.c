@@ -6,7 +6,7 @@
 #include "acl.h"
 #include "impl.h"
 
-#define EVERYTHING ((1U << XKV_TCP_COMMANDS) - 1)
+#define EVERYTHING ((1U << XKV_TCP_COMMAND_COUNT) - 1)
 
 /* Does the client have state that the driver does not know? */
 static bool has_state(struct caller *c)

@@ -546,15 +546,15 @@ static void batch_metrics(struct metrics *m, const struct attach *a, unsigned in
 static void tcp_metrics(struct metrics *m, const struct attach *a, const struct server *s)
 {
 	static const char *const names[] = { XKV_TCP_COUNTERS(XKV_TCP_NAME) };
-	uint64_t counters[XKV_TCP_COUNTER_COUNT];
+	struct xkv_tcp_stats stats;
 
 	if (!s->flows)
 		return;
-	tcp_path_counters(&a->tcp, counters);
+	tcp_path_stats(&a->tcp, &stats);
 	metric_gauge(m, "xkv_tcp_flows", flows_count(s->flows));
 	metric_gauge(m, "xkv_tcp_armed", flows_armed(s->flows));
 	for (unsigned int i = 0; i < XKV_TCP_COUNTER_COUNT; i++)
-		metric_count(m, names[i], counters[i]);
+		metric_count(m, names[i], stats.count[i]);
 }
 
 static void xkv_section(struct metrics *m, struct server *s)

@@ -14,7 +14,7 @@ import threading
 import time
 
 import pytest
-from conftest import LONG, SERVER, SERVER6, _setns, run
+from conftest import BUILD, LONG, SERVER, SERVER6, _setns, run
 
 ON = ("--tcp-fast-path", "on", "--save", "")
 TAP, TAP_ADDRESS, TAP_ADDRESS6 = "tap0", "10.77.0.3", "fd77::3"
@@ -152,6 +152,77 @@ def test_what_the_driver_leaves(xkvd):
         c.sock.sendall(encode("GET", "k") * 3)
         assert [c.reply() for _ in range(3)] == [bulk(b"v")] * 3
         assert c.ask("GET", "k") == bulk(b"v")
+
+
+def test_part_of_a_pipeline(xkvd):
+    """The store is full: the driver has executed the first commands, and xkvd refuses one."""
+    d = xkvd(*ON, "--maxmemory", "24mb")
+    with connected(d) as c:
+        assert c.ask("SET", "old", "o" * 500) == c.ask("SET", "n", "1") == b"+OK\r\n"
+        filled = (c.ask("SET", f"fill:{i}", "f" * 500) for i in range(100000))
+        assert next(reply for reply in filled if reply != b"+OK\r\n").startswith(b"-OOM")
+        for i in range(100):
+            c.sock.sendall(encode("SET", "old", b"%d" % i * 100) + encode("INCR", "n") +
+                           encode("SET", f"new:{i}", "f" * 500) + encode("INCR", "n") +
+                           encode("PING"))
+            replies = [c.reply() for _ in range(5)]
+            assert replies[2].startswith(b"-OOM")
+            assert replies[:2] + replies[3:] == [b"+OK\r\n", b":%d\r\n" % (2 * i + 2),
+                                                 b":%d\r\n" % (2 * i + 3), b"+PONG\r\n"]
+            assert c.ask("GET", "old") == bulk(b"%d" % i * 100)
+    assert figures(d)["partial"] > 50
+
+
+@pytest.mark.parametrize("host", [SERVER, SERVER6])
+def test_long_replies(xkvd, host):
+    """Longer than their requests by more than the packet has room for."""
+    d = xkvd(*ON)
+    with connected(d, host) as c:
+        warm(c)
+        for length in (*range(180, 300, 7), 500, 1000, 1300, 1400, 1420):
+            value = random.randbytes(length)
+            assert c.ask("SET", "k", value) == b"+OK\r\n"
+            get = encode("GET", "k")
+            for many in range(1, 1400 // (length + 6) + 1):
+                def read(many=many, value=value):
+                    c.sock.sendall(get * many)
+                    assert [c.reply() for _ in range(many)] == [bulk(value)] * many
+
+                assert answered(d, read) == many
+                assert answered(d, read) == many  # nothing of the kernel is to be acknowledged
+    assert figures(d)["grown"] > 20
+
+
+def test_vlans(xkvd):
+    """Answers have the tags of their requests.  (There need not be devices for them.)"""
+    d = xkvd(*ON)
+    tags = BUILD / "tests/e2e/tags.bpf.o"
+    devices = {"server": "xkv0", "client": "xkv1"}
+    with connected(d) as early:
+        assert early.ask("SET", "k", "v") == b"+OK\r\n"
+    for side, device in devices.items():
+        d.bed.run(side, "tc", "qdisc", "add", "dev", device, "clsact", check=False)
+        for way, section in (("egress", "push"), ("ingress", "pop")):
+            d.bed.run(side, "tc", "filter", "add", "dev", device, way, "prio", 100, "bpf", "da",
+                      "obj", tags, "sec", section)
+    try:
+        with connected(d) as c, d.bed.packet_socket("client") as wire:
+            warm(c)
+            before = figures(d)["requests"]
+            for value in (b"v", b"v" * 1000):
+                assert c.ask("SET", "k", value) == b"+OK\r\n"
+                for _ in range(20):
+                    assert c.ask("GET", "k") == bulk(value)
+                assert c.ask("ECHO", value) == bulk(value)
+                assert c.ask("GET", "k") == bulk(value)
+            frames = [wire.recv() for _ in range(40)]
+            long = [frame for frame in frames if b"$1000" in frame]
+            assert long and all(frame[12:16] == b"\x81\0\0\x64" for frame in long)
+            assert figures(d)["requests"] >= before + 42
+    finally:
+        for side, device in devices.items():
+            for way in ("egress", "ingress"):
+                d.bed.run(side, "tc", "filter", "del", "dev", device, way, "prio", 100)
 
 
 def test_states_of_a_client(xkvd):
