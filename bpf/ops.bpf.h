@@ -12,6 +12,7 @@
 #define XKV_OPS_BPF_H
 
 #include "commit.bpf.h"
+#include "condition.h"
 
 /* Are misses, and values that are too large, answered here? */
 #define ANSWERS_ALL(rq) ((rq)->flags & (XKV_REQUEST_XKVD | XKV_REQUEST_BULK))
@@ -665,14 +666,7 @@ __noinline int write_moved(struct xkv_request *rq, __u64 expire_ms)
 /* Do NX, XX and CAS permit the change?  XKV_OK, or the status with which it fails. */
 static __always_inline int condition(struct xkv_request *rq, bool exists)
 {
-	if (rq->op_flags & XKV_CAS) {
-		if (!exists)
-			return XKV_MISS;
-		return rq->seq == rq->version ? XKV_OK : XKV_NOT_STORED;
-	}
-	if (((rq->op_flags & XKV_NX) && exists) || ((rq->op_flags & XKV_XX) && !exists))
-		return XKV_NOT_STORED;
-	return XKV_OK;
+	return xkv_condition(rq->op_flags, exists, rq->seq, rq->version);
 }
 
 /* Has it to stay as it is?  A record of the feed that has not been read may refer to its value. */

@@ -352,7 +352,7 @@ struct xkv_result *request_result(const struct store_ctx *ctx, unsigned int nr)
 	return (struct xkv_result *)(ctx->request[nr].out + sizeof(struct xkv_hdr));
 }
 
-static int status_error(uint8_t status)
+int status_error(uint8_t status)
 {
 	switch (status) {
 	case XKV_OK:

@@ -25,6 +25,7 @@
 #include <time.h>
 
 #include "attach/bpf.h"
+#include "bpf/condition.h"
 #include "bpf/layout.h"
 #include "feed.h"
 #include "lookup.h"
@@ -555,6 +556,13 @@ int requests_run_some(struct store_ctx *ctx, unsigned int first, unsigned int re
 void *large_buffer(struct store_ctx *ctx);
 
 /* The result of a request that was run. */
+/* What store_do() returns for a status of the engine; -EFBIG does not leave loader/store. */
+int status_error(uint8_t status);
+/* Do the conditions of `op` permit it, on a key with this version?  0, -ENOENT or -ECANCELED. */
+static inline int condition_error(const struct store_op *op, bool exists, uint64_t version)
+{
+	return status_error(xkv_condition(op->flags, exists, version, op->version));
+}
 struct xkv_result *request_result(const struct store_ctx *ctx, unsigned int nr);
 /* The status of its operation as an errno value (store.h), or -EIO if it has no result. */
 int request_outcome(const struct store_ctx *ctx, unsigned int nr);

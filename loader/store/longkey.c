@@ -138,22 +138,23 @@ static int change(const struct long_op *l, struct store_entry *out)
 {
 	const struct store_op *op = l->op, get = { .opcode = XKV_OP_GET };
 	struct store_entry old;
+	bool exists;
 	int ret;
 
 	for (unsigned int i = 0; i < l->ctx->st->busy_tries; i++) {
 		l->ctx->for_change = true;
 		ret = run(l, get, &old);
 		l->ctx->for_change = false;
-		if (ret && (ret != -ENOENT || op->flags & XKV_CAS))
+		if (ret && ret != -ENOENT)
 			return ret;
-		if (ret && op->flags & XKV_XX)
-			return -ECANCELED;
-		if (!ret && op->flags & XKV_CAS && old.version != op->version) {
+		exists = !ret;
+		ret = condition_error(op, exists, exists ? old.version : 0);
+		if (ret && exists)
 			*out = (struct store_entry){ .expire_ms = old.expire_ms,
 						     .version = old.version };
-			return -ECANCELED;
-		}
-		ret = replace(l, &old, !ret, out);
+		if (ret)
+			return ret;
+		ret = replace(l, &old, exists, out);
 		if (ret != -ECANCELED && ret != -ENOENT)
 			return ret;
 	}

@@ -303,11 +303,7 @@ static bool is_live(const struct overlay *o, const struct overlay_entry *e)
 /* Do NX, XX and CAS permit the change?  0, -ENOENT or -ECANCELED. */
 static int condition(const struct store_op *op, const struct overlay_entry *e, bool live)
 {
-	if (op->flags & XKV_CAS)
-		return !live ? -ENOENT : e->version == op->version ? 0 : -ECANCELED;
-	if (((op->flags & XKV_NX) && live) || ((op->flags & XKV_XX) && !live))
-		return -ECANCELED;
-	return 0;
+	return condition_error(op, live, e->version);
 }
 
 static void describe(const struct overlay_entry *e, struct store_entry *out)

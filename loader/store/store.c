@@ -172,19 +172,19 @@ static int plan_change(struct store_ctx *ctx, const struct store_op *op,
 		       const struct store_entry *old, struct store_op *change)
 {
 	bool append = op->opcode == XKV_OP_APPEND;
+	int ret;
 
 	*change = *op;
 	change->cause = op->cause ? op->cause : op->opcode;
 	if (append)
 		change->opcode = XKV_OP_SET;
+	ret = condition_error(op, old, old ? old->version : 0);
 	if (!old) {
-		if (op->opcode == XKV_OP_DELETE || (op->flags & XKV_CAS))
-			return -ENOENT;
 		change->flags = XKV_NX;
-		return op->flags & XKV_XX ? -ECANCELED : 0;
+		return op->opcode == XKV_OP_DELETE ? -ENOENT : ret;
 	}
-	if ((op->flags & XKV_NX) || ((op->flags & XKV_CAS) && old->version != op->version))
-		return -ECANCELED;
+	if (ret)
+		return ret;
 	change->flags = XKV_CAS | (append ? XKV_KEEPTTL : op->flags & XKV_KEEPTTL);
 	change->version = old->version;
 	if (!append)
