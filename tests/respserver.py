@@ -163,12 +163,8 @@ class UnixDaemon(Daemon):
 
 
 def encode(*args):
-    out = b"*%d\r\n" % len(args)
-    for arg in args:
-        if isinstance(arg, (int, str)):
-            arg = str(arg).encode()
-        out += b"$%d\r\n%s\r\n" % (len(arg), arg)
-    return out
+    args = [str(arg).encode() if isinstance(arg, (int, str)) else arg for arg in args]
+    return b"".join([b"*%d\r\n" % len(args), *(b"$%d\r\n%s\r\n" % (len(a), a) for a in args)])
 
 
 def wait_for(condition, what):

@@ -153,17 +153,18 @@ static void hand_all_on(struct changes *ch)
 	uint64_t reached = listener_reached(ch->listener);
 	unsigned int n = 0;
 	struct told *t;
+	bool done;
 
 	while (n < AT_ONCE && hand_on(ch))
 		n++;
 	if (ch->of_all)
 		tracking_forget_all(ch->srv);
 	ch->of_all = false;
-	tracking_changes_end(ch->srv);
-	if (n == AT_ONCE) { /* others have their turn */
+	done = tracking_changes_end(ch->srv);
+	if (n == AT_ONCE || !done) /* others have their turn */
 		wake(ch);
+	if (n == AT_ONCE)
 		return;
-	}
 	while ((t = TAILQ_FIRST(&ch->told)) && t->position <= reached)
 		tell_first(ch);
 	if (t)

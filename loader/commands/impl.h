@@ -187,6 +187,7 @@ struct progress {
 	command_step_fn *step; /* NULL = no command is unfinished */
 	command_key_fn *key;   /* of a command about many keys, with `stride` arguments each */
 	unsigned int stride;
+	bool tracks;		  /* each key is noted before it is read: tracking_read() */
 	unsigned int checked, at; /* arguments before these were checked, and queued or done */
 	enum topic_kind topics;	  /* of SUBSCRIBE and its relatives */
 	bool subscribes;

@@ -60,6 +60,8 @@ static bool many_step(struct caller *c)
 			return true;
 	}
 	while (p->at < argc && !c->session.reply.out.failed) {
+		if (p->tracks)
+			tracking_read(c, &c->call.argv[p->at]);
 		p->key(c, &c->call.argv[p->at], p->at, argc);
 		p->at += p->stride;
 		if (queue_of(c)->count < QUEUE_OPS)
@@ -77,7 +79,7 @@ struct keys {
 	unsigned int argc, stride;
 	const struct resp_arg *argv;
 	command_key_fn *key;
-	bool bounded;
+	bool bounded, tracks;
 };
 
 static int all_keys(struct caller *c, void *arg)
@@ -88,6 +90,8 @@ static int all_keys(struct caller *c, void *arg)
 		if (!check_one(c, &k->argv[i], k->stride))
 			return false;
 	for (unsigned int i = 1; i < k->argc && !c->session.reply.out.failed; i += k->stride) {
+		if (k->tracks)
+			tracking_read(c, &k->argv[i]);
 		k->key(c, &k->argv[i], i, k->argc);
 		if (k->bounded && c->session.reply.out.bytes > ATOMIC_BYTES)
 			return -EMSGSIZE;
@@ -98,7 +102,7 @@ static int all_keys(struct caller *c, void *arg)
 void command_keys(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 		  unsigned int stride, command_key_fn *key)
 {
-	struct keys k = { argc, stride, argv, key, .bounded = false };
+	struct keys k = { argc, stride, argv, key, .tracks = tracking_follows(c, argc) };
 	struct progress *p;
 
 	if (argc <= DIRECT_ARGS || transaction_of(c)->runs) {
@@ -107,6 +111,7 @@ void command_keys(struct caller *c, unsigned int argc, const struct resp_arg *ar
 	}
 	p = long_begin(c, many_step);
 	p->key = key;
+	p->tracks = k.tracks;
 	p->stride = stride;
 	p->checked = p->at = 1;
 }
@@ -114,7 +119,12 @@ void command_keys(struct caller *c, unsigned int argc, const struct resp_arg *ar
 void command_keys_atomic(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			 unsigned int stride, command_key_fn *key)
 {
-	struct keys k = { argc, stride, argv, key, .bounded = !transaction_of(c)->runs };
+	struct keys k = { argc,
+			  stride,
+			  argv,
+			  key,
+			  .bounded = !transaction_of(c)->runs,
+			  .tracks = tracking_follows(c, argc) };
 	unsigned int count = (argc - 1) / stride;
 	int ret = -EMSGSIZE;
 

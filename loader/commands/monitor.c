@@ -94,15 +94,21 @@ static char *line_of(struct caller *c, unsigned int db, const struct command *cm
 
 static void tell(struct server *s, const char *line)
 {
+	struct reply encoded, *r;
 	struct caller *to;
 
+	reply_init(&encoded, PROTOCOL_RESP2, 0); /* in RESP3 it is the same */
+	reply_status(&encoded, line);
 	LIST_FOREACH(to, &shared_of(s)->monitors, monitors)
 	{
-		if (to->closing)
+		if (to->closing || to->dead)
 			continue;
-		reply_status(caller_message(to), line);
+		r = caller_message(to);
+		if (!r->muted)
+			reply_copy(r, &encoded);
 		caller_message_end(to);
 	}
+	reply_free(&encoded);
 }
 
 /* Takes the line, unless it is to be told at once. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "tracking.h"
 
+#include <limits.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "impl.h"
 #include "net/client.h"
 #include "store/txn.h"
+#include "util/clock.h"
 #include "util/metrics.h"
 
 #define CHANNEL	      "__redis__:invalidate"
@@ -16,6 +18,10 @@
 #define CHANGED_BYTES (16U << 20) /* of keys that have changed, told of together */
 #define TRIM_BYTES    (4U << 20)  /* of the table: from here on it is given back */
 #define BLOCK_BYTES   24	  /* of a block of memory and of a slot of the table, besides */
+#define NOTED_BEFORE  1025	  /* arguments of a command whose keys are noted before it */
+#define TRIM_NS	      2000000	  /* at once, to bring the table to its limit */
+#define FREED_AT_ONCE 1024	  /* keys that were forgotten, some 200 us */
+#define FREED_SECOND  65536	  /* the same each second, while nobody tracks */
 
 /* A client that has read a key. */
 struct reader {
@@ -188,14 +194,44 @@ static struct tracked *tracked_new(struct tracked_keys *t, const void *key, size
 	return k;
 }
 
+static void dispose(struct tracked_keys *t, struct tracked *k)
+{
+	t->bytes -= tracked_bytes(k->len) + k->room * sizeof(*k->readers);
+	free(k->readers);
+	free(k);
+}
+
 static void tracked_free(struct tracked_keys *t, struct tracked *k)
 {
 	hashtable_remove(&t->keys, &k->entry);
 	TAILQ_REMOVE(&t->oldest, k, link);
 	t->items -= k->count;
-	t->bytes -= tracked_bytes(k->len) + k->room * sizeof(*k->readers);
-	free(k->readers);
-	free(k);
+	dispose(t, k);
+}
+
+/* All at once; to free a million takes 0.2 s, so that is done later. */
+static void forget_keys(struct tracked_keys *t)
+{
+	hashtable_free(&t->keys);
+	t->items = 0;
+	TAILQ_CONCAT(&t->forgotten, &t->oldest, link);
+}
+
+/* True: there are none left. */
+static bool free_forgotten(struct tracked_keys *t, unsigned int most)
+{
+	struct tracked *k;
+
+	while (most-- && (k = TAILQ_FIRST(&t->forgotten))) {
+		TAILQ_REMOVE(&t->forgotten, k, link);
+		dispose(t, k);
+	}
+	return TAILQ_EMPTY(&t->forgotten);
+}
+
+static size_t table_bytes(struct server *s)
+{
+	return s->tracked_bytes = keys_of(s)->bytes;
 }
 
 /* The place of a reader, or of the first one with a greater ID. */
@@ -273,20 +309,26 @@ static void tracked_changed(struct server *s, struct tracked *k, uint64_t positi
 		tracked_free(t, k);
 }
 
-static bool is_full(const struct server *s)
+/* If only the reserve is left, the table has a quarter of what clients may take of it. */
+static uint64_t most_bytes(struct server *s)
 {
-	uint64_t max_keys = s->cfg->tracking_max_keys, max_bytes = s->cfg->tracking_max_bytes;
-	const struct tracked_keys *t = keys_of(s);
+	uint64_t most = s->cfg->tracking_max_bytes ? s->cfg->tracking_max_bytes : UINT64_MAX;
+	uint64_t spare = server_spare_memory(s) / 4;
 
-	return (max_keys && t->keys.count > max_keys) || (max_bytes && t->bytes > max_bytes);
+	return most > spare && s->tracked_bytes > spare && server_memory_is_low(s) ? spare : most;
+}
+
+static bool is_full(struct server *s)
+{
+	uint64_t max_keys = s->cfg->tracking_max_keys;
+
+	return (max_keys && keys_of(s)->keys.count > max_keys) || table_bytes(s) > most_bytes(s);
 }
 
 /* Has a command, or a transaction, read so much that not even all is kept until its end? */
-static bool is_overfull(const struct server *s)
+static bool is_overfull(struct server *s)
 {
-	uint64_t max = s->cfg->tracking_max_bytes;
-
-	return max && keys_of(s)->bytes / 2 > max;
+	return table_bytes(s) / 2 > most_bytes(s);
 }
 
 /* The client as a reader of the key; NULL: no memory, or no room. */
@@ -367,13 +409,11 @@ void tracking_found(struct caller *c, const void *key, size_t key_len)
 void tracking_forget_all(struct server *s)
 {
 	struct tracked_keys *t = keys_of(s);
-	struct tracked *k;
 	struct tracking *x;
 
 	if (!t->ready)
 		return;
-	while ((k = TAILQ_FIRST(&t->oldest)))
-		tracked_free(t, k);
+	forget_keys(t);
 	LIST_FOREACH(x, &t->clients, link)
 	invalidate(x, NULL, 0);
 }
@@ -657,24 +697,41 @@ void tracking_change(struct server *s, const struct feed_change *c)
 		prefixes_tell(t);
 }
 
-void tracking_changes_end(struct server *s)
+/* Tells the readers of the keys that were entered first.  True: the table is within its limit. */
+static bool trim(struct server *s)
+{
+	uint64_t until = is_full(s) ? monotonic_ns() + TRIM_NS : 0;
+	struct tracked *k;
+
+	for (unsigned int n = 1; is_full(s) && (k = TAILQ_FIRST(&keys_of(s)->oldest)); n++) {
+		if (n % 64 == 0 && monotonic_ns() > until)
+			return false;
+		tracked_changed(s, k, UINT64_MAX, 0);
+	}
+	return true;
+}
+
+bool tracking_changes_end(struct server *s)
 {
 	struct tracked_keys *t = keys_of(s);
+	bool done;
 
 	if (!t->ready)
-		return;
+		return true;
 	if (t->bytes > t->peak)
 		t->peak = t->bytes;
-	while (is_full(s)) /* the readers of the key that was entered first are told */
-		tracked_changed(s, TAILQ_FIRST(&t->oldest), UINT64_MAX, 0);
+	done = free_forgotten(t, FREED_AT_ONCE) && trim(s);
 	prefixes_tell(t);
+	return done;
 }
 
 void tracking_second(struct server *s)
 {
 	struct tracked_keys *t = keys_of(s);
 
-	if (t->peak < TRIM_BYTES || t->bytes > t->peak / 2)
+	if (t->ready && LIST_EMPTY(&t->clients))
+		free_forgotten(t, FREED_SECOND);
+	if (t->peak < TRIM_BYTES || table_bytes(s) > t->peak / 2)
 		return;
 	malloc_trim(0);
 	t->peak = t->bytes;
@@ -682,16 +739,19 @@ void tracking_second(struct server *s)
 
 /* --- around commands --- */
 
+void tracking_read(struct caller *c, const struct resp_arg *key)
+{
+	if (key->len <= XKV_LONG_KEY_MAX && tracking_of(c)->flags & TRACKING_ON &&
+	    !enter(c, key->ptr, key->len))
+		changes_of_all(c->srv); /* so that nobody keeps what it reads */
+}
+
 static bool enter_key(void *arg, unsigned int at, const char *const *flags)
 {
 	const struct call *call = ((void **)arg)[1];
-	struct caller *c = ((void **)arg)[0];
 
 	(void)flags;
-	if (call->argv[at].len > XKV_LONG_KEY_MAX)
-		return true;
-	if (!enter(c, call->argv[at].ptr, call->argv[at].len))
-		changes_of_all(c->srv); /* so that nobody keeps what it reads */
+	tracking_read(((void **)arg)[0], &call->argv[at]);
 	return true;
 }
 
@@ -707,6 +767,12 @@ static bool keeps(unsigned int flags, const struct command *cmd)
 	return cmd->flags & CMD_READONLY && !(cmd->flags & CMD_PUBSUB) && !command_runs_script(cmd);
 }
 
+/* Of the command that is being executed, one whose keys are all its arguments. */
+bool tracking_follows(struct caller *c, unsigned int argc)
+{
+	return argc > NOTED_BEFORE && keeps(tracking_of(c)->flags, c->session.last);
+}
+
 void tracking_before(struct caller *c, const struct command *cmd, unsigned int argc,
 		     const struct resp_arg *argv)
 {
@@ -715,7 +781,8 @@ void tracking_before(struct caller *c, const struct command *cmd, unsigned int a
 	void *arg[2] = { c, &call };
 
 	store_origin(c->worker->ctx, x->origin);
-	if (keeps(x->flags, cmd))
+	if (keeps(x->flags, cmd) &&
+	    (argc <= NOTED_BEFORE || !(cmd->flags & CMD_QUEUES && cmd->last < 0)))
 		command_each_key(cmd, argc, argv, enter_key, arg);
 }
 
@@ -748,6 +815,7 @@ static bool prepare(struct tracked_keys *t)
 	if (getrandom(t->secret, sizeof(t->secret), 0) != (ssize_t)sizeof(t->secret))
 		return false;
 	TAILQ_INIT(&t->oldest);
+	TAILQ_INIT(&t->forgotten);
 	TAILQ_INIT(&t->changed);
 	LIST_INIT(&t->clients);
 	return t->ready = true;
@@ -771,7 +839,6 @@ void tracking_end(struct caller *c)
 {
 	struct tracking *x = tracking_of(c);
 	struct tracked_keys *t = keys_of(c->srv);
-	struct tracked *k;
 
 	if (!(x->flags & TRACKING_ON))
 		return;
@@ -781,12 +848,14 @@ void tracking_end(struct caller *c)
 	*x = (struct tracking){ 0 };
 	if (!LIST_EMPTY(&t->clients))
 		return;
-	while ((k = TAILQ_FIRST(&t->oldest))) /* nobody is to be told of these */
-		tracked_free(t, k);
+	forget_keys(t); /* nobody is to be told of these */
+	changes_table_full(c->srv);
 }
 
 void tracking_free(struct tracked_keys *t)
 {
+	while (t->ready && !free_forgotten(t, UINT_MAX))
+		;
 	hashtable_free(&t->keys);
 	hashtable_free(&t->prefixes);
 	free(t->lengths);

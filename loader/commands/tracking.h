@@ -60,6 +60,7 @@ LIST_HEAD(tracking_clients, tracking);
 struct tracked_keys {
 	struct hashtable keys;
 	struct tracked_list oldest;    /* the same; owned */
+	struct tracked_list forgotten; /* in no table any more, freed bit by bit; owned */
 	struct hashtable prefixes;     /* owned */
 	struct prefix_list changed;    /* those that are to be told of keys */
 	struct prefix_length *lengths; /* that prefixes have, the shortest first; owned */
@@ -76,9 +77,15 @@ struct tracked_keys {
 
 /* Does any client track? */
 bool tracking_wanted(const struct server *s);
-/* Before a command is executed: notes the keys that it reads, and for whom it changes others. */
+/*
+ * Before a command is executed: notes the keys that it reads, and for whom it changes others.  If
+ * they are many, the command notes each before it reads it, and asks tracking_follows() when it
+ * begins whether it has to.
+ */
 void tracking_before(struct caller *c, const struct command *cmd, unsigned int argc,
 		     const struct resp_arg *argv);
+bool tracking_follows(struct caller *c, unsigned int argc);
+void tracking_read(struct caller *c, const struct resp_arg *key);
 /* The client's next command has been executed. */
 void tracking_after(struct caller *c, const struct command *cmd);
 /* Of store_txn_commit_reads(), by the client `arg`. */
@@ -89,10 +96,10 @@ void tracking_found(struct caller *c, const void *key, size_t key_len);
 
 /*
  * By the loop, not within a command: a change, in the order of the feed; and the end of several,
- * when the table is brought to its limit.
+ * when the table is brought to its limit.  False: that takes longer, and is to be called again.
  */
 void tracking_change(struct server *s, const struct feed_change *change);
-void tracking_changes_end(struct server *s);
+bool tracking_changes_end(struct server *s);
 /* The same: all keys are gone, or changes were lost, so whatever was kept is not valid any more. */
 void tracking_forget_all(struct server *s);
 

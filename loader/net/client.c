@@ -38,6 +38,8 @@
 /* between two looks at how much memory is left */
 #define LOOK_NS	   100000000
 #define LOOK_BYTES (1 << 20)
+/* of messages to a client, after which they are counted */
+#define COUNT_BYTES (64 << 10)
 /* bytes that clients must have freed before malloc_trim() is worth its time */
 #define TRIM_ABOVE (4 << 20)
 
@@ -232,6 +234,11 @@ static size_t memory_of(struct client *c)
 	       ex->memory(&c->caller);
 }
 
+static size_t waiting(const struct client *c)
+{
+	return c->caller.session.reply.out.memory + c->caller.session.held.out.memory;
+}
+
 static void account(struct client *c, size_t memory)
 {
 	struct worker *w = c->caller.worker;
@@ -240,14 +247,24 @@ static void account(struct client *c, size_t memory)
 		memory = 0;
 	w->client_memory += memory - c->memory;
 	c->memory = memory;
+	c->waiting = waiting(c);
 	if (w->client_memory > w->client_memory_peak)
 		w->client_memory_peak = w->client_memory;
 }
 
-/* Looked at again soon, and after some more bytes: it takes some files of /proc and /sys. */
-static bool memory_is_low(struct server *s)
+/* It counts no longer, neither as a client nor with its memory. */
+static void leave_counts(struct client *c)
 {
-	size_t bytes = server_client_memory(s);
+	if (c->uncounted)
+		return;
+	c->uncounted = true;
+	c->caller.worker->client_count--;
+	account(c, 0);
+}
+
+bool server_memory_is_low(struct server *s)
+{
+	size_t bytes = server_client_memory(s) + s->tracked_bytes;
 	uint64_t now = monotonic_ns();
 
 	if (now - s->memory_seen_ns < LOOK_NS && bytes < s->memory_seen_at + LOOK_BYTES)
@@ -258,29 +275,32 @@ static bool memory_is_low(struct server *s)
 	return s->memory_short;
 }
 
-/*
- * A percentage is what clients may take of memory that there is.  If only the reserve is left,
- * which the store does not use, they have half of it: the kernel would end xkvd otherwise.
- */
-static uint64_t left_of(struct server *s, uint64_t limit)
-{
-	uint64_t half = memory_reserve(s->memory_whole) / 2;
-
-	return limit > half && server_client_memory(s) > half && memory_is_low(s) ? half : limit;
-}
-
-/* maxmemory-clients in bytes, 0 = no limit. */
-static uint64_t memory_limit(struct server *s)
+/* maxmemory-clients in bytes. */
+static uint64_t configured_limit(const struct server *s)
 {
 	const struct share *share = &s->cfg->maxmemory_clients;
-	uint64_t whole = s->cfg->maxmemory, limit;
+	uint64_t whole = s->cfg->maxmemory ? s->cfg->maxmemory : s->memory_whole, limit;
 
 	if (!share->percent)
-		return share->bytes;
-	if (!whole)
-		whole = s->memory_whole;
+		return share->bytes ? share->bytes : UINT64_MAX;
 	limit = whole / 100 * share->percent;
-	return left_of(s, limit > SHARE_LEAST ? limit : SHARE_LEAST);
+	return limit > SHARE_LEAST ? limit : SHARE_LEAST;
+}
+
+uint64_t server_spare_memory(const struct server *s)
+{
+	return memory_reserve(s->memory_whole) / 2;
+}
+
+/* What clients may take, besides what is remembered for them. */
+static uint64_t memory_limit(struct server *s)
+{
+	uint64_t spare = server_spare_memory(s), limit = configured_limit(s);
+
+	if (limit <= spare || server_client_memory(s) + s->tracked_bytes <= spare ||
+	    !server_memory_is_low(s))
+		return limit;
+	return spare - (s->tracked_bytes < spare / 4 ? s->tracked_bytes : spare / 4);
 }
 
 struct caller *client_next(const struct server *s, const struct caller *c)
@@ -297,6 +317,11 @@ struct caller *client_next(const struct server *s, const struct caller *c)
 	return next ? &next->caller : NULL;
 }
 
+static bool may_be_evicted(const struct client *c)
+{
+	return !c->caller.dead && !c->caller.session.no_evict && !is_busy(c);
+}
+
 /* The client that takes most memory; `bytes` is what all take that are not being closed. */
 static struct client *largest_client(const struct server *s, uint64_t *bytes)
 {
@@ -305,11 +330,8 @@ static struct client *largest_client(const struct server *s, uint64_t *bytes)
 	*bytes = 0;
 	for (struct caller *next = NULL; (next = client_next(s, next));) {
 		each = client_of(next);
-		if (next->dead)
-			continue;
-		*bytes += each->memory;
-		if (!each->caller.session.no_evict && !is_busy(each) &&
-		    (!largest || each->memory > largest->memory))
+		*bytes += next->dead ? 0 : each->memory;
+		if (may_be_evicted(each) && (!largest || each->memory > largest->memory))
 			largest = each;
 	}
 	return largest;
@@ -317,19 +339,36 @@ static struct client *largest_client(const struct server *s, uint64_t *bytes)
 
 static void close_client(struct caller *c);
 
-/* Closes the clients that take most memory, until all together are within the limit. */
-static void evict_clients(struct worker *w)
+static void evict(struct client *c, void (*close)(struct caller *))
 {
-	uint64_t limit = memory_limit(w->srv), bytes;
-	struct client *largest;
+	log_closing(c, "clients take more than maxmemory-clients, and it takes most");
+	c->caller.srv->running->stat[STAT_EVICTED_CLIENTS]++;
+	close(&c->caller);
+}
 
-	while (limit && server_client_memory(w->srv) > limit) {
-		largest = largest_client(w->srv, &bytes);
+/*
+ * Closes the clients that take most memory, until all together are within the limit.  If many have
+ * to go, each walk over all closes those with more than half of the largest one's.
+ */
+static void evict_clients(struct server *s, void (*close)(struct caller *))
+{
+	uint64_t limit = memory_limit(s), bytes;
+	struct client *largest;
+	struct caller *next;
+	size_t least;
+
+	while (server_client_memory(s) > limit) {
+		largest = largest_client(s, &bytes);
 		if (!largest || bytes <= limit)
 			return;
-		log_closing(largest, "clients take more than maxmemory-clients, and it takes most");
-		w->stat[STAT_EVICTED_CLIENTS]++;
-		close_client(&largest->caller);
+		least = bytes - largest->memory > limit ? largest->memory / 2 : largest->memory;
+		for (struct caller *c = client_next(s, NULL); c && bytes > limit; c = next) {
+			next = client_next(s, c);
+			if (!may_be_evicted(client_of(c)) || client_of(c)->memory < least)
+				continue;
+			bytes -= client_of(c)->memory;
+			evict(client_of(c), close);
+		}
 	}
 }
 
@@ -342,10 +381,10 @@ static void evict_clients(struct worker *w)
 static void read_or_wait(struct client *c)
 {
 	struct server *s = c->caller.srv;
-	uint64_t limit = c->paused ? memory_limit(s) : 0;
 
 	if ((c->caller.closing && !c->stream.conn.write_needs_read) ||
-	    c->stream.conn.read_needs_write || (limit && server_client_memory(s) > limit / 2)) {
+	    c->stream.conn.read_needs_write ||
+	    (c->paused && server_client_memory(s) > memory_limit(s) / 2)) {
 		ev_io_stop(c->caller.worker->loop, &c->stream.readable);
 		return;
 	}
@@ -530,7 +569,7 @@ static void settle(struct client *c)
 	}
 	account(c, memory_of(c));
 	read_or_wait(c);
-	evict_clients(c->caller.worker); /* may free this client */
+	evict_clients(c->caller.srv, close_client); /* may free this client */
 }
 
 /* Is there nothing left to be executed or said, but what its outbox holds? */
@@ -777,8 +816,28 @@ static void before_message(struct caller *to)
 	to->session.reply.out.limit = output_limit(c)->hard;
 }
 
+/* Closed later: what is being done may have it in its hands. */
+static void doom(struct caller *c)
+{
+	c->dead = true;
+	outbox_give_up(&c->session.reply.out);
+	outbox_give_up(&c->session.held.out);
+	leave_counts(client_of(c));
+	worker_enqueue(c->worker, client_of(c), false);
+}
+
+/* One script, or a change of a key that many have read, may send much before the round ends. */
+static void count_message(struct client *c)
+{
+	if (waiting(c) < c->waiting + COUNT_BYTES)
+		return;
+	account(c, memory_of(c));
+	evict_clients(c->caller.srv, doom);
+}
+
 static void wake(struct caller *to)
 {
+	count_message(client_of(to));
 	ev_feed_event(to->worker->loop, &client_of(to)->stream.writable, EV_WRITE);
 	worker_wake(to->worker);
 }
@@ -839,16 +898,6 @@ void client_new(struct worker *w, struct connection conn)
 	w->client_count++;
 	w->stat[STAT_CONNECTIONS]++;
 	read_or_wait(c);
-}
-
-/* It counts no longer, neither as a client nor with its memory. */
-static void leave_counts(struct client *c)
-{
-	if (c->uncounted)
-		return;
-	c->uncounted = true;
-	c->caller.worker->client_count--;
-	account(c, 0);
 }
 
 static void close_client(struct caller *caller)

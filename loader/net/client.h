@@ -25,7 +25,8 @@ struct client {
 	struct hashtable_entry by_id; /* server.ids */
 	double since, active;	      /* by monotonic_seconds() */
 	double over_since;	      /* when its output passed the soft limit; 0 = it does not */
-	size_t memory; /* bytes that it takes, as they are counted in worker.client_memory */
+	size_t memory;	/* bytes that it takes, as they are counted in worker.client_memory */
+	size_t waiting; /* of these, what was in its outboxes */
 	struct stream stream;
 	struct flow flow;
 	/*
@@ -38,7 +39,7 @@ struct client {
 	bool reads;  /* waits for its turn to read what the connection has taken from the socket */
 	bool paused; /* has commands left to execute, and must read replies first */
 	bool away;   /* its worker has left the lock for a call about it */
-	bool uncounted; /* it was closed by another worker: its own will see to the rest */
+	bool uncounted; /* it was closed, but not freed: its worker will see to the rest */
 	struct caller caller;
 };
 

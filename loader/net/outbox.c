@@ -6,7 +6,8 @@
 
 #define CHUNK_BYTES  16384
 #define COPY_BYTES   2048
-#define CACHE_CHUNKS 64 /* up to 1 MiB is kept, so that busy clients cost no allocation */
+#define SHARE_BYTES  8192 /* of a chunk that is not copied */
+#define CACHE_CHUNKS 64	  /* up to 1 MiB is kept, so that busy clients cost no allocation */
 
 static _Thread_local struct outbox_chunk *cache;
 static _Thread_local unsigned int cached;
@@ -25,14 +26,38 @@ static struct outbox_chunk *chunk_new(size_t want)
 		if (!c)
 			return NULL;
 	}
-	c->next = NULL;
+	c->next = c->of = NULL;
 	c->start = c->len = 0;
 	c->cap = cap;
+	c->data = c->bytes;
+	c->users = 1;
+	return c;
+}
+
+/* What waits in another chunk, without room for more.  NULL: no memory. */
+static struct outbox_chunk *chunk_share(struct outbox_chunk *of)
+{
+	struct outbox_chunk *c = malloc(sizeof(*c));
+
+	if (!c)
+		return NULL;
+	*c = (struct outbox_chunk){ .start = of->start, .len = of->len, .data = of->data };
+	c->of = of->of ? of->of : of;
+	c->cap = c->len;
+	c->users = 1;
+	c->of->users++;
 	return c;
 }
 
 static void chunk_free(struct outbox_chunk *c)
 {
+	if (--c->users)
+		return;
+	if (c->of) {
+		chunk_free(c->of);
+		free(c);
+		return;
+	}
 	if (c->cap != CHUNK_BYTES || cached == CACHE_CHUNKS) {
 		free(c);
 		return;
@@ -65,30 +90,27 @@ void outbox_free(struct outbox *o)
 	o->bytes = o->memory = 0;
 }
 
-static void give_up(struct outbox *o)
+void outbox_give_up(struct outbox *o)
 {
 	if (!o->sending)
 		outbox_free(o);
 	o->failed = true;
 }
 
-/* outbox_reserve() where the last chunk does not do. */
-char *outbox_reserve_chunk(struct outbox *o, size_t n)
+/* Are there `n` bytes that may be appended?  If not, it fails. */
+static bool may_append(struct outbox *o, size_t n)
 {
-	struct outbox_chunk *c = o->tail;
+	if (!o->failed && o->limit && o->bytes + n > o->limit)
+		outbox_give_up(o);
+	return !o->failed;
+}
 
-	if (o->failed)
-		return NULL;
-	if (o->limit && o->bytes + n > o->limit) {
-		give_up(o);
-		return NULL;
-	}
-	if (c && c->cap - c->len >= n)
-		return c->data + c->len;
-	c = chunk_new(n);
+/* False: there is no chunk, since memory is short. */
+static bool add_chunk(struct outbox *o, struct outbox_chunk *c)
+{
 	if (!c) {
-		give_up(o);
-		return NULL;
+		outbox_give_up(o);
+		return false;
 	}
 	if (o->tail)
 		o->tail->next = c;
@@ -96,7 +118,20 @@ char *outbox_reserve_chunk(struct outbox *o, size_t n)
 		o->head = c;
 	o->tail = c;
 	o->memory += sizeof(*c) + c->cap;
-	return c->data;
+	return true;
+}
+
+/* outbox_reserve() where the last chunk does not do. */
+char *outbox_reserve_chunk(struct outbox *o, size_t n)
+{
+	struct outbox_chunk *c = o->tail;
+
+	if (!may_append(o, n))
+		return NULL;
+	if (c && c->cap - c->len >= n)
+		return c->data + c->len;
+	c = chunk_new(n);
+	return add_chunk(o, c) ? c->data : NULL;
 }
 
 /* Few bytes behind others need no chunk of their own.  False: they do. */
@@ -116,7 +151,7 @@ void outbox_splice(struct outbox *to, struct outbox *from)
 {
 	if (from->failed || (from->bytes && to->limit && to->bytes + from->bytes > to->limit)) {
 		outbox_free(from);
-		give_up(to);
+		outbox_give_up(to);
 		return;
 	}
 	if (to->failed || !from->head || append_copy(to, from)) {
@@ -146,15 +181,22 @@ char *outbox_flatten(const struct outbox *o, char *to)
 void outbox_copy(struct outbox *to, const struct outbox *from)
 {
 	if (from->failed)
-		give_up(to);
-	for (const struct outbox_chunk *c = from->head; c; c = c->next) {
+		outbox_give_up(to);
+	for (struct outbox_chunk *c = from->head; c; c = c->next) {
 		size_t n = c->len - c->start;
-		char *at = outbox_reserve(to, n);
 
-		if (!at)
-			return;
-		memcpy(at, c->data + c->start, n);
-		outbox_used(to, n);
+		if (n >= SHARE_BYTES) {
+			if (!may_append(to, n) || !add_chunk(to, chunk_share(c)))
+				return;
+			to->bytes += n;
+		} else {
+			char *at = outbox_reserve(to, n);
+
+			if (!at)
+				return;
+			memcpy(at, c->data + c->start, n);
+			outbox_used(to, n);
+		}
 	}
 }
 

@@ -4,7 +4,8 @@
  * move bytes that are there.  Knows no protocol and no socket.
  *
  * An append that would exceed the limit, or finds no memory, drops everything and sets `failed`;
- * later appends do nothing.  An outbox belongs to one thread; chunks are cached per thread.
+ * later appends do nothing.  Chunks are cached per thread.  Those of what is sent to many are
+ * shared (outbox_copy()): who has a copy is used by one thread at a time, under one lock.
  */
 #ifndef XKV_OUTBOX_H
 #define XKV_OUTBOX_H
@@ -15,8 +16,11 @@
 
 struct outbox_chunk {
 	struct outbox_chunk *next;
-	size_t start, len, cap; /* data[start..len) is not yet sent */
-	char data[];
+	size_t start, len, cap;	 /* data[start..len) is not yet sent */
+	char *data;		 /* `bytes`, or those of another chunk */
+	struct outbox_chunk *of; /* that chunk, which it keeps; NULL: its own */
+	unsigned int users;	 /* the list that it is in, and chunks that have its bytes */
+	char bytes[];
 };
 
 struct outbox {
@@ -30,6 +34,9 @@ struct outbox {
 
 /* Frees what is not yet sent; the limit and `failed` stay. */
 void outbox_free(struct outbox *o);
+
+/* The same, but those that are being sent stay; sets `failed`. */
+void outbox_give_up(struct outbox *o);
 
 /* Frees the chunks that this thread keeps for reuse. */
 void outbox_cache_free(void);
@@ -59,7 +66,10 @@ void outbox_splice(struct outbox *to, struct outbox *from);
 /* Copies all bytes to `to`, and returns the end of the copy. */
 char *outbox_flatten(const struct outbox *o, char *to);
 
-/* Appends a copy of what waits in `from`, which stays.  If `from` has failed, `to` fails. */
+/*
+ * Appends a copy of what waits in `from`, which stays.  Large chunks are not copied, but shared.
+ * If `from` has failed, `to` fails.
+ */
 void outbox_copy(struct outbox *to, const struct outbox *from);
 
 /* Fills `iov` with what is to be sent next; returns how many there are. */

@@ -61,7 +61,8 @@ struct server {
 	struct hashtable ids;  /* of the clients of all workers */
 	double started;	       /* by monotonic_seconds() */
 	uint64_t memory_whole; /* bytes: of the machine, or of our cgroup */
-	/* whether memory was short when it was last looked at, and what clients took */
+	size_t tracked_bytes;  /* of CLIENT TRACKING's table; of commands/ */
+	/* whether memory was short when it was last looked at, and what clients and table took */
 	bool memory_short;
 	uint64_t memory_seen_ns;
 	size_t memory_seen_at;
@@ -113,5 +114,14 @@ void server_stats(const struct server *s, uint64_t stat[STATS]);
 unsigned int server_client_count(const struct server *s);
 /* Bytes that all clients take. */
 size_t server_client_memory(const struct server *s);
+
+/*
+ * Is only the reserve left of the memory of the machine, or of our cgroup?  The store does not use
+ * it, and the kernel would end xkvd if clients did.  Looked at again soon, and after some more
+ * bytes: it takes some files of /proc and /sys.
+ */
+bool server_memory_is_low(struct server *s);
+/* What clients, and what is remembered for them, may take of the reserve then. */
+uint64_t server_spare_memory(const struct server *s);
 
 #endif

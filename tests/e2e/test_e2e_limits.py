@@ -163,9 +163,10 @@ def test_limit_of_a_cgroup(xkvd):
 
 
 @needs_little_memory
-def test_clients_at_the_limit_of_a_cgroup(xkvd):
+@pytest.mark.parametrize("limit", ["5%", "1gb", "0"])
+def test_clients_at_the_limit_of_a_cgroup(xkvd, limit):
     """The store has left only its reserve: clients and scripts do not take so much that we die."""
-    d = xkvd("--save", "", "--max-keys", 10000, run=False)
+    d = xkvd("--save", "", "--max-keys", 10000, "--maxmemory-clients", limit, run=False)
     with cgroup(d, 128 << 20), contextlib.ExitStack() as stack:
         d.start()
         redis, pid = d.redis(), d.process.pid
@@ -180,6 +181,23 @@ def test_clients_at_the_limit_of_a_cgroup(xkvd):
             redis.eval("local t = {} for i = 1, 2000 do t[i] = (i .. 'x'):rep(50000) end", 0)
         assert redis.eval("return redis.call('strlen', KEYS[1])", 1, "fill:0") == 100000
         assert redis.dbsize() == keys and d.process.pid == pid and d.process.poll() is None
+
+
+@needs_little_memory
+def test_tracked_keys_at_the_limit_of_a_cgroup(xkvd):
+    """What clients that track have read leaves the reserve alone, though it may take 256 MB."""
+    d = xkvd("--save", "", "--max-keys", 10000, run=False)
+    with cgroup(d, 128 << 20), d.bed.tcp("client") if d.start() else None as client:
+        redis = d.redis()
+        fill(redis)
+        client.sendall(b"HELLO 3\r\nCLIENT TRACKING on\r\n")
+        for number in range(2000):
+            key = b"%d " % number + b"x" * 60000
+            client.sendall(b"*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n" % (len(key), key))
+            while b"_\r\n" not in client.recv(1 << 20):
+                pass
+        assert redis.info("stats")["tracking_total_bytes"] < 8 << 20
+        assert redis.ping() and d.process.poll() is None
 
 
 @needs_little_memory

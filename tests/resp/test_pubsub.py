@@ -582,6 +582,44 @@ def test_maxmemory_clients(tmp_path):
     assert daemon.stop() == 0
 
 
+def resident(daemon, field):
+    with open(f"/proc/{daemon.process.pid}/status", encoding="ascii") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith(field))
+
+
+@contextlib.contextmanager
+def many_stalled(tmp_path, count, channel):
+    """A server, a client, and many that read nothing of a channel."""
+    daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--maxmemory-clients", "64mb",
+                    "--client-output-buffer-limit", "pubsub 0 0 0")
+    clients = [stalled(daemon, channel) for _ in range(count)]
+    try:
+        with daemon.connect() as c:
+            yield daemon, c
+    finally:
+        for each in clients:
+            each.close()
+    assert daemon.stop() == 0
+
+
+def test_what_is_sent_to_many_takes_memory_once(tmp_path):
+    with many_stalled(tmp_path, 150, "a") as (daemon, c):
+        before = resident(daemon, "VmRSS")
+        assert c.call("PUBLISH", "a", b"x" * 1_000_000) == b":150\r\n"
+        assert resident(daemon, "VmHWM") < before + (50 << 20)
+
+
+def test_a_script_cannot_send_more_than_clients_may_take(tmp_path):
+    """Messages too short to be shared, all in one round of the event loop."""
+    script = "local m = string.rep('x', 4000) for i = 1, 6000 do redis.call('PUBLISH', 'a', m) end"
+    with many_stalled(tmp_path, 40, "a") as (daemon, c):
+        before = resident(daemon, "VmRSS")
+        assert c.call("EVAL", script, 0) == b"$-1\r\n"
+        assert resident(daemon, "VmHWM") < before + (350 << 20)
+        info = daemon.client().info()
+        assert info["evicted_clients"] > 30 and info["pubsub_clients"] < 10
+
+
 def test_shard_channels_of_a_cluster(tmp_path):
     """Have slots, as keys have."""
     daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--cluster-enabled", "emulated")

@@ -394,6 +394,33 @@ def test_table_is_limited_in_bytes(sides, xkv):
     side.other.call("CONFIG", "SET", "tracking-table-max-bytes", "256mb")
 
 
+@pytest.mark.parametrize("around", ["", "EXEC", "CACHING"])
+def test_keys_of_a_long_command(sides, around):
+    """More than are noted before it: each is, before it is read; of one that does not read none."""
+    side = sides[0]
+    names = ["many:%d" % i for i in range(2000)]
+    side.main.call("HELLO", 3)
+    side.main.call("CLIENT", "TRACKING", "on", *(["OPTIN"] if around == "CACHING" else []))
+    side.main.send(encode("TOUCH", *names))
+    assert side.main.reply() == b":0\r\n"
+    if around == "EXEC":
+        side.main.send(encode("MULTI") + encode("EXISTS", *names[1000:]) + encode("EXEC"))
+        assert [side.main.reply() for _ in range(3)][2] == b"*1\r\n:0\r\n"
+    if around == "CACHING":
+        assert info(side.other, "tracking_total_keys") == 0
+        side.main.call("CLIENT", "CACHING", "yes")
+        side.main.send(encode("EXISTS", *names))
+        assert side.main.reply() == b":0\r\n"
+        side.main.send(encode("EXISTS", "other"))
+        assert side.main.reply() == b":0\r\n"
+    assert info(side.other, "tracking_total_keys") == 2000
+    for name in names[::500] + names[-1:]:
+        side.other.call("SET", name, 1)
+        assert side.main.reply().endswith(b"\r\n%s\r\n" % name.encode())
+    side.main.call("CLIENT", "TRACKING", "off")
+    side.other.call("DEL", *names[::500], names[-1])
+
+
 def test_more_than_the_table_at_once(sides, xkv):
     """What a single command reads is not kept beyond twice the limit: all is forgotten."""
     side = sides[0]

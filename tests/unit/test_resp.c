@@ -322,6 +322,41 @@ static void test_limit(void **state)
 	reply_free(&r);
 }
 
+/* A copy shares large chunks: it stays when what it was made of is gone, and is sent by itself. */
+static void test_copies(void **state)
+{
+	const size_t large = 100000;
+	char *value = malloc(large), *first, *second;
+	struct reply r, copy[2];
+	size_t len;
+
+	(void)state;
+	assert_non_null(value);
+	memset(value, 'v', large);
+	reply_init(&r, PROTOCOL_RESP2, 0);
+	reply_init(&copy[0], PROTOCOL_RESP2, 0);
+	reply_init(&copy[1], PROTOCOL_RESP2, large);
+	reply_bulk(&r, value, large);
+	reply_status(&copy[0], "BEGIN");
+	reply_copy(&copy[0], &r);
+	reply_copy(&copy[0], &r);
+	reply_copy(&copy[1], &r);
+	assert_true(copy[1].out.failed); /* beyond its limit */
+	reply_init(&copy[1], PROTOCOL_RESP2, 0);
+	reply_copy(&copy[1], &copy[0]); /* of a copy */
+	reply_free(&r);
+	reply_status(&copy[0], "END");
+	first = take(&copy[0].out, 7777, &len);
+	assert_int_equal(len, 8 + 2 * (9 + large + 2) + 6);
+	assert_memory_equal(first + len - 9, "v\r\n+END\r\n", 9);
+	second = take(&copy[1].out, 100, &len);
+	assert_int_equal(len, 8 + 2 * (9 + large + 2));
+	assert_memory_equal(second, first, len);
+	free(first);
+	free(second);
+	free(value);
+}
+
 static int free_cache(void **state)
 {
 	(void)state;
@@ -336,6 +371,7 @@ int main(void)
 		cmocka_unit_test(test_long_lines),    cmocka_unit_test(test_many_arguments),
 		cmocka_unit_test(test_missing),	      cmocka_unit_test(test_reply_types),
 		cmocka_unit_test(test_large_replies), cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_copies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, free_cache);
