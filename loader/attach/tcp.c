@@ -233,8 +233,10 @@ int tcp_path_open(struct attach *a, char *err, size_t err_len)
 		ret = attach_missing(a, &what);
 	}
 	bpf_object__close(object);
-	if (ret >= 0)
+	if (ret >= 0) {
+		tcp_path_stats(t, &t->before);
 		return 0;
+	}
 	tcp_path_close(t);
 	return fail(ret, err, err_len, "tcp-fast-path is off: cannot %s: %s", what, strerror(-ret));
 }
@@ -271,16 +273,18 @@ void tcp_path_stats(const struct tcp_path *t, struct xkv_tcp_stats *stats)
 {
 	unsigned int cpus = (unsigned int)libbpf_num_possible_cpus();
 	struct xkv_tcp_stats *each = t->owners ? calloc(cpus, sizeof(*each)) : NULL;
-	uint64_t *sum = (uint64_t *)stats, *one;
+	const uint64_t *before = (const uint64_t *)&t->before, *one = (const uint64_t *)each;
+	uint64_t *sum = (uint64_t *)stats;
+	size_t counters = sizeof(*stats) / sizeof(*sum);
 	__u32 zero = 0;
 
 	memset(stats, 0, sizeof(*stats));
-	if (each && !bpf_map_lookup_elem(t->counters, &zero, each))
-		for (unsigned int cpu = 0; cpu < cpus; cpu++) {
-			one = (uint64_t *)&each[cpu];
-			for (size_t i = 0; i < sizeof(*stats) / sizeof(*sum); i++)
-				sum[i] += one[i];
-		}
+	if (each && !bpf_map_lookup_elem(t->counters, &zero, each)) {
+		for (size_t i = 0; i < cpus * counters; i++)
+			sum[i % counters] += one[i];
+		for (size_t i = 0; i < counters; i++)
+			sum[i] -= before[i];
+	}
 	free(each);
 }
 

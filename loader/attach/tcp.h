@@ -23,6 +23,7 @@ struct tcp_path {
 	int xdp, out, ack;		/* of the programs */
 	unsigned int program;		/* the attached one that calls ours; 0 = none */
 	struct xkv_owner *owners;	/* XKV_OWNERS_MAX, mapped; NULL = the path is off */
+	struct xkv_tcp_stats before;	/* what an earlier xkvd has left */
 };
 
 /*
@@ -40,7 +41,7 @@ bool tcp_path_look(struct attach *a);
 /* Closes the descriptors.  The programs stay. */
 void tcp_path_close(struct tcp_path *t);
 
-/* Sums over all CPUs.  All zero if the path is off. */
+/* Sums over all CPUs, since the path was opened.  All zero if it is off. */
 void tcp_path_stats(const struct tcp_path *t, struct xkv_tcp_stats *stats);
 
 /*

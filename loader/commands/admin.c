@@ -273,6 +273,7 @@ static void print_client(FILE *out, struct client *client, int most)
 	const struct session *s = &c->session;
 	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX], flags[CLIENT_FLAGS];
 	double now = monotonic_seconds();
+	const struct command *last = driver_last(c->srv, &client->flow, client->active) ?: s->last;
 
 	connection_address(&stream->conn, true, peer);
 	connection_address(&stream->conn, false, local);
@@ -290,7 +291,7 @@ static void print_client(FILE *out, struct client *client, int most)
 		transaction_of(c)->watched_count, stream_pending(stream),
 		stream->in.cap - stream->in.len, stream->parser.cap * sizeof(struct resp_arg),
 		s->reply.out.bytes, client->memory, ev_is_active(&stream->writable) ? "rw" : "r",
-		s->last ? command_full_name(s->last, name) : "NULL", most, acl_user_of(c)->name,
+		last ? command_full_name(last, name) : "NULL", most, acl_user_of(c)->name,
 		tracking_of(c)->flags ? (long long)tracking_of(c)->redirect : -1, s->reply.protocol,
 		most, s->lib_name ? s->lib_name : "", most, s->lib_version ? s->lib_version : "");
 }
@@ -817,6 +818,7 @@ void cmd_config_resetstat(struct caller *c, unsigned int argc, const struct resp
 	(void)argc;
 	(void)argv;
 	server_stats(c->srv, c->srv->stat_base);
+	driver_reset(c->srv);
 	for (unsigned int i = 0; i < c->srv->worker_count; i++)
 		measure_reset(c->srv->worker[i]);
 	reply_ok(reply_to(c));

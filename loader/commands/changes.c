@@ -245,6 +245,7 @@ bool changes_follow(struct server *s)
 
 	if (ch->asked != s->cfg->notify) {
 		ch->asked = s->cfg->notify;
+		driver_take_back(s);
 		if (ch->listener)
 			tell_later(ch, NULL, 0, false); /* so it is for what comes after */
 	}

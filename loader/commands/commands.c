@@ -1292,6 +1292,7 @@ const struct executor *commands_executor(void)
 	if (command_by_id(COMMAND_IDS))
 		abort(); /* too many commands for their numbers */
 	acl_prepare();
+	driver_prepare();
 	return &executor;
 }
 

@@ -4,9 +4,34 @@
  * seen, and it would be the same.
  */
 #include "acl.h"
+#include "attach/attach.h"
 #include "impl.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #define EVERYTHING ((1U << XKV_TCP_COMMAND_COUNT) - 1)
+
+/* By enum xkv_tcp_command: the commands of the table. */
+static const struct command *commands[XKV_TCP_COMMAND_COUNT];
+
+#define NAME(name, ...) #name,
+
+void driver_prepare(void)
+{
+	static const char *const names[] = { XKV_TCP_COMMANDS(NAME) };
+
+	for (unsigned int i = 0; i < XKV_TCP_COMMAND_COUNT; i++) {
+		struct resp_arg name = { .ptr = (char *)(uintptr_t)names[i],
+					 .len = strlen(names[i]) };
+
+		commands[i] = command_find(1, &name);
+		if (!commands[i])
+			abort();
+	}
+}
+
+/* ---- rights ------------------------------------------------------------------ */
 
 /* Does the client have state that the driver does not know? */
 static bool has_state(struct caller *c)
@@ -24,17 +49,32 @@ static bool is_watched_over(const struct caller *c)
 	const struct server *s = c->srv;
 
 	return !LIST_EMPTY(&shared_of(s)->monitors) || s->stopping || c->worker->pause.until_ns ||
-	       s->cfg->rename_count;
+	       s->writes_refused || s->busy || s->cfg->rename_count || s->cfg->notify & NOTIFY_MISS;
+}
+
+/* What a user may do with all keys: the driver does not look at patterns. */
+static uint32_t allowed(const struct acl_user *user)
+{
+	const struct acl_rules *r = user->rules;
+	uint32_t bits = user->unlimited ? EVERYTHING : 0;
+
+	for (unsigned int n = 0; !user->unlimited && n < r->selector_count; n++) {
+		const struct acl_selector *s = r->selectors[n];
+
+		for (unsigned int i = 0; s->all_keys && i < XKV_TCP_COMMAND_COUNT; i++)
+			if (s->all_commands || acl_has_bit(&s->commands, command_id(commands[i])))
+				bits |= 1U << i;
+	}
+	return bits;
 }
 
 struct flow_rights driver_rights(struct caller *c)
 {
 	const struct session *s = &c->session;
 
-	if (caller_needs_auth(c) || !acl_user_of(c)->unlimited || has_state(c) ||
-	    is_watched_over(c))
+	if (caller_needs_auth(c) || has_state(c) || is_watched_over(c))
 		return (struct flow_rights){ 0 };
-	return (struct flow_rights){ .commands = EVERYTHING,
+	return (struct flow_rights){ .commands = allowed(acl_user_of(c)),
 				     .resp3 = s->reply.protocol == PROTOCOL_RESP3,
 				     .no_touch = s->no_touch,
 				     .db = s->db };
@@ -44,4 +84,76 @@ void driver_take_back(struct server *s)
 {
 	if (s->flows)
 		flows_take_back(s->flows);
+}
+
+/* ---- what was done there ------------------------------------------------------ */
+
+/* Since xkvd's start, or CONFIG RESETSTAT. */
+static void stats_of(const struct server *s, struct xkv_tcp_stats *stats)
+{
+	const uint64_t *base = (const uint64_t *)&shared_of(s)->driver_base;
+	uint64_t *count = (uint64_t *)stats;
+
+	memset(stats, 0, sizeof(*stats));
+	if (!s->flows)
+		return;
+	tcp_path_stats(&s->opt.attach->tcp, stats);
+	for (size_t i = 0; i < sizeof(*stats) / sizeof(*count); i++)
+		count[i] -= base[i];
+}
+
+void driver_reset(struct server *s)
+{
+	struct xkv_tcp_stats *base = &shared_of(s)->driver_base;
+
+	shared_of(s)->driver_requests += driver_requests(s);
+	memset(base, 0, sizeof(*base));
+	if (s->flows)
+		tcp_path_stats(&s->opt.attach->tcp, base);
+}
+
+uint64_t driver_requests(const struct server *s)
+{
+	const struct tcp_path *t = &s->opt.attach->tcp;
+	struct xkv_tcp_stats stats;
+
+	if (!s->flows)
+		return 0;
+	tcp_path_stats(t, &stats);
+	return t->before.count[XKV_TCP_C_requests] + stats.count[XKV_TCP_C_requests] -
+	       shared_of(s)->driver_requests;
+}
+
+struct xkv_tcp_calls driver_calls(const struct server *s, unsigned int id)
+{
+	struct xkv_tcp_stats stats;
+
+	for (unsigned int i = 0; s->flows && i < XKV_TCP_COMMAND_COUNT; i++) {
+		if (command_id(commands[i]) != id)
+			continue;
+		stats_of(s, &stats);
+		return stats.command[i];
+	}
+	return (struct xkv_tcp_calls){ 0 };
+}
+
+uint64_t driver_errors(const struct server *s)
+{
+	struct xkv_tcp_stats stats;
+	uint64_t failed = 0;
+
+	stats_of(s, &stats);
+	for (unsigned int i = 0; i < XKV_TCP_COMMAND_COUNT; i++)
+		failed += stats.command[i].failed;
+	return failed;
+}
+
+const struct command *driver_last(const struct server *s, const struct flow *f, double since)
+{
+	uint32_t last;
+
+	if (!s->flows || (double)flow_used_ns(s->flows, f) / 1e9 <= since)
+		return NULL;
+	last = flow_last(s->flows, f);
+	return last < XKV_TCP_COMMAND_COUNT ? commands[last] : NULL;
 }

@@ -147,6 +147,8 @@ struct shared {
 	struct script_run *script;   /* that is being executed; NULL = none */
 	struct slowlog slowlog;
 	struct latency_series latency[LATENCY_EVENTS];
+	struct xkv_tcp_stats driver_base; /* driver.c: what CONFIG RESETSTAT has found */
+	uint64_t driver_requests;	  /* the same, of all xkvds */
 };
 
 static inline struct shared *shared_of(const struct server *s)
@@ -593,6 +595,20 @@ command_fn cmd_client_pause, cmd_client_unpause, cmd_client_reply, cmd_client_un
 struct flow_rights driver_rights(struct caller *c);
 /* From the next request on, xkvd answers all clients, until each has sent a command. */
 void driver_take_back(struct server *s);
+/* Before anything else of driver.c. */
+void driver_prepare(void);
+/* CONFIG RESETSTAT. */
+void driver_reset(struct server *s);
+/* Commands that the driver has answered since, which the store has counted, too. */
+uint64_t driver_requests(const struct server *s);
+/*
+ * Since xkvd's start, or that: the calls of the command of this number, and the errors of all,
+ * which have the code ERR.
+ */
+struct xkv_tcp_calls driver_calls(const struct server *s, unsigned int id);
+uint64_t driver_errors(const struct server *s);
+/* The last command that it has answered for a client after that time; NULL = none. */
+const struct command *driver_last(const struct server *s, const struct flow *f, double since);
 
 /* tracking.c */
 command_fn cmd_client_caching, cmd_client_getredir, cmd_client_tracking, cmd_client_trackinginfo;

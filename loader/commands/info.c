@@ -388,7 +388,8 @@ static void stats_section(struct metrics *m, struct server *s)
 	metric_count(m, "total_connections_received", st[STAT_CONNECTIONS]);
 	metric_count(m, "total_commands_processed",
 		     st[STAT_COMMANDS] + st[STAT_UDP_DRIVER] + st[STAT_UDP_XKVD]);
-	metric_count(m, "udp_operations_driver", st[STAT_UDP_DRIVER]);
+	/* those of commands over TCP are among them */
+	metric_count(m, "udp_operations_driver", st[STAT_UDP_DRIVER] - driver_requests(s));
 	metric_count(m, "udp_operations_xkvd", st[STAT_UDP_XKVD]);
 	metric_count(m, "udp_dropped_late", st[STAT_UDP_LATE]);
 	metric_count(m, "udp_dropped_source", st[STAT_UDP_SOURCE]);

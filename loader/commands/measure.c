@@ -227,9 +227,23 @@ void measure_reset(struct worker *w)
 
 /* --- INFO --- */
 
+/* What the driver has answered over TCP has no times of its own, but their mean. */
+static void add_driver(const struct server *s, unsigned int id, struct command_stats *sum)
+{
+	struct xkv_tcp_calls driver = driver_calls(s, id);
+
+	if (!driver.calls)
+		return;
+	sum->calls += driver.calls;
+	sum->failed += driver.failed;
+	sum->ns += driver.ns;
+	sum->times[time_bucket(driver.ns / driver.calls)] += driver.calls;
+}
+
 void command_stats_sum(const struct server *s, unsigned int id, struct command_stats *sum)
 {
 	*sum = (struct command_stats){ 0 };
+	add_driver(s, id, sum);
 	for (unsigned int n = 0; n < s->worker_count; n++) {
 		const struct queue *q = (const struct queue *)s->worker[n]->commands;
 		const struct command_stats *st = &q->measure.stats[id];
@@ -297,8 +311,13 @@ void latencystats_section(struct metrics *m, struct server *s)
 
 struct error_counts measure_errors_of(const struct server *s)
 {
-	struct error_counts sum = { 0 };
+	struct error_counts sum = { 0 }, driver = { .total = driver_errors(s) };
 
+	if (driver.total) {
+		strcpy(driver.each[0].code, "ERR");
+		driver.each[0].count = driver.total;
+		error_counts_add(&sum, &driver);
+	}
 	for (unsigned int n = 0; n < s->worker_count; n++)
 		error_counts_add(&sum, &s->worker[n]->errors);
 	return sum;

@@ -303,6 +303,11 @@ uint64_t flow_requests(const struct flows *all, const struct flow *f)
 	return f->owner ? __atomic_load_n(&all->owners[f->owner].requests, __ATOMIC_RELAXED) : 0;
 }
 
+uint32_t flow_last(const struct flows *all, const struct flow *f)
+{
+	return f->owner ? __atomic_load_n(&all->owners[f->owner].last, __ATOMIC_RELAXED) : 0;
+}
+
 unsigned int flows_armed(const struct flows *all)
 {
 	unsigned int armed = 0;

@@ -59,6 +59,8 @@ void flow_end(struct flows *all, struct flow *f);
 /* When the driver has answered last, monotonic ns; 0 = never.  And how often. */
 uint64_t flow_used_ns(const struct flows *all, const struct flow *f);
 uint64_t flow_requests(const struct flows *all, const struct flow *f);
+/* What it has answered then: enum xkv_tcp_command. */
+uint32_t flow_last(const struct flows *all, const struct flow *f);
 
 /* Every second: forgets flows whose connections have been closed for long. */
 void flows_tend(struct flows *all);

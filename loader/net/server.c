@@ -472,6 +472,8 @@ void server_follow_saves(struct server *s)
 	if (refuse == s->writes_refused)
 		return;
 	s->writes_refused = refuse;
+	if (s->flows)
+		flows_take_back(s->flows);
 	store_refuse_writes(s->store, refuse);
 	if (refuse)
 		log_warning("writes are refused until a snapshot succeeds "

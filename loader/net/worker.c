@@ -296,6 +296,8 @@ void worker_yield(struct caller *c)
 	w->read_buffer = buffer;
 	w->read_used = 0;
 	w->srv->busy = c;
+	if (w->srv->flows)
+		flows_take_back(w->srv->flows);
 	w->srv->yielded = true;
 	ev_run(w->loop, EVRUN_NOWAIT);
 	w->srv->busy = NULL;

@@ -14,7 +14,7 @@ import threading
 import time
 
 import pytest
-from conftest import BUILD, LONG, SERVER, SERVER6, _setns, run
+from conftest import BUILD, LONG, SERVER, SERVER6, _setns, run, wait_for
 
 ON = ("--tcp-fast-path", "on", "--save", "")
 TAP, TAP_ADDRESS, TAP_ADDRESS6 = "tap0", "10.77.0.3", "fd77::3"
@@ -280,6 +280,118 @@ def test_others_take_it_back(xkvd):
         begin = time.monotonic()
         assert c.ask("GET", "k") == bulk(b"v")
         assert time.monotonic() - begin > 0.2
+
+
+def info(c, section):
+    lines = c.ask("INFO", section).decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def test_users(xkvd):
+    """Commands that a user may not execute, and users with patterns of keys, are xkvd's."""
+    d = xkvd(*ON)
+    with connected(d) as admin:
+        for user, *rules in (("some", "~*", "+get", "+set", "+echo"),
+                             ("keys", "~own:*", "+@all"), ("both", "~own:*", "+@all",
+                                                            "(~* +get)")):
+            assert admin.ask("ACL", "SETUSER", user, "on", "nopass", *rules) == b"+OK\r\n"
+
+    def ask(c, times, *words):
+        return {c.ask(*words) for _ in range(times)}
+
+    with connected(d) as c, connected(d) as admin:
+        assert c.ask("AUTH", "some", "") == b"+OK\r\n"
+        warm(c)
+        assert answered(d, lambda: ask(c, 20, "SET", "k", "v")) >= 18
+        assert answered(d, lambda: ask(c, 20, "GET", "k")) == 20
+        assert answered(d, lambda: ask(c, 5, "INCR", "n")) == 0
+        assert c.ask("DEL", "k").startswith(b"-NOPERM")
+        assert ask(c, 2, "GET", "k") == {bulk(b"v")}
+        assert admin.ask("ACL", "SETUSER", "some", "-get") == b"+OK\r\n"
+        assert c.ask("GET", "k").startswith(b"-NOPERM")
+        assert answered(d, lambda: ask(c, 20, "SET", "k", "v")) == 20
+    with connected(d) as c:
+        assert c.ask("AUTH", "keys", "") == b"+OK\r\n"
+        warm(c)
+        assert answered(d, lambda: ask(c, 20, "SET", "own:k", "v")) == 0
+        assert c.ask("GET", "k").startswith(b"-NOPERM")
+    with connected(d) as c:
+        assert c.ask("AUTH", "both", "") == b"+OK\r\n"
+        warm(c)
+        assert answered(d, lambda: ask(c, 20, "GET", "k")) == 20
+        assert c.ask("SET", "k", "v").startswith(b"-NOPERM")
+        assert c.ask("SET", "own:k", "v") == b"+OK\r\n"
+
+
+def test_statistics(xkvd):
+    """They count what the driver has answered as what xkvd has."""
+    d = xkvd(*ON)
+    with connected(d) as c, connected(d) as admin:
+        warm(c)
+        assert c.ask("SET", "k", "v") == c.ask("SET", "k", "v") == b"+OK\r\n"
+        assert admin.ask("CONFIG", "RESETSTAT") == b"+OK\r\n"
+        before = figures(d)["requests"]
+        for _ in range(30):
+            c.ask("GET", "k")
+            c.ask("GET", "none")
+            assert c.ask("INCR", "k").startswith(b"-ERR value is not")
+        c.sock.sendall(encode("EXISTS", "k") * 10)
+        assert [c.reply() for _ in range(10)] == [b":1\r\n"] * 10
+        assert figures(d)["requests"] == before + 100
+        commands, errors, stats = (info(admin, name) for name in
+                                   ("commandstats", "errorstats", "stats"))
+        assert commands["cmdstat_get"].startswith("calls=60,")
+        assert commands["cmdstat_incr"].startswith("calls=30,")
+        assert commands["cmdstat_incr"].endswith(",failed_calls=30")
+        assert commands["cmdstat_exists"].startswith("calls=10,")
+        assert errors["errorstat_ERR"] == "count=30"
+        assert 100 <= int(stats["total_commands_processed"]) < 110
+        assert stats["udp_operations_driver"] == "0"
+        assert (stats["keyspace_hits"], stats["keyspace_misses"]) == ("40", "30")
+        assert stats["total_error_replies"] == "30"
+        port = c.sock.getsockname()[1]
+        clients = admin.ask("CLIENT", "LIST").decode().splitlines()
+        line = next(line for line in clients if f":{port} " in line)
+        assert " cmd=exists " in line and " idle=0 " in line
+        assert b"exists" in admin.ask("LATENCY", "HISTOGRAM", "exists")
+        assert c.ask("ECHO", "x") == bulk(b"x")
+        assert b" cmd=echo " in admin.ask("CLIENT", "LIST")
+        assert admin.ask("CONFIG", "RESETSTAT") == b"+OK\r\n"
+        assert "cmdstat_get" not in info(admin, "commandstats")
+
+
+def test_misses_are_told(xkvd):
+    """Keyspace events of misses are xkvd's to send."""
+    d = xkvd(*ON)
+    with connected(d) as c, connected(d) as admin, connected(d) as listener:
+        warm(c)
+        assert answered(d, lambda: [c.ask("GET", "none") for _ in range(5)]) == 5
+        assert admin.ask("CONFIG", "SET", "notify-keyspace-events", "KEA") == b"+OK\r\n"
+        listener.ask("SUBSCRIBE", "__keyevent@0__:keymiss", "__keyevent@0__:append")
+        listener.reply()
+        c.ask("SET", "k", "v")
+        assert answered(d, lambda: c.ask("APPEND", "k", "v")) == 1
+        assert bulk(b"append") not in listener.reply()
+        assert admin.ask("CONFIG", "SET", "notify-keyspace-events", "KEAm") == b"+OK\r\n"
+        for _ in range(3):
+            assert c.ask("GET", "none") == b"$-1\r\n"
+            assert listener.reply().endswith(b":keymiss\r\n" + bulk(b"none"))
+
+
+def test_writes_are_refused(xkvd):
+    """After a snapshot that failed, also to PING."""
+    d = xkvd("--tcp-fast-path", "on", "--save", "3600 1000000")
+    with connected(d) as c, connected(d) as admin:
+        warm(c)
+        assert answered(d, lambda: [c.ask("PING") for _ in range(5)]) == 5
+        assert c.ask("SET", "k", "v") == b"+OK\r\n"
+        d.dir.rename(gone := d.dir.with_name("gone"))
+        admin.ask("BGSAVE")
+        wait_for(lambda: info(admin, "persistence")["rdb_last_bgsave_status"] == "err")
+        wait_for(lambda: c.ask("PING").startswith(b"-MISCONF"))
+        assert c.ask("SET", "k", "v").startswith(b"-MISCONF")
+        assert c.ask("GET", "k") == bulk(b"v")
+        gone.rename(d.dir)
 
 
 def test_tracking_is_told(xkvd):
