@@ -39,6 +39,8 @@ static const char *const batches[] = { "off", "on", "auto", NULL };
 static const char *const foreigns[] = { "pass", "drop", NULL };
 static const char *const auths[] = { "no", "yes", "optional", NULL };
 static const char *const others[] = { "refuse", "skip", NULL };
+/* in the order of enum appendfsync */
+static const char *const fsyncs[] = { "always", "everysec", "no", NULL };
 static const char *const protections[] = { "no", "yes", "local", NULL };
 static const char *const no_yes[] = { "no", "yes", NULL };
 static const char *const channel_defaults[] = { "resetchannels", "allchannels", NULL };
@@ -206,8 +208,26 @@ static const struct directive table[] = {
 	  "use systemd (xkvd.service) to run xkvd in the background" },
 	{ "databases", &type_number, AT(databases), "16", 1, 256, 0, NULL, "N",
 	  "number of databases, which SELECT chooses from" },
-	{ "appendonly", &type_fixed, 0, "no", 0, 0, 0, NULL, "no",
-	  "there is no append-only file; snapshots save the data, see `save`" },
+	{ "appendonly", &type_flag, AT(appendonly), "no", 0, 0, HOOKED, no_yes, "no|yes",
+	  "write each change to a log, over TCP and UDP, that is loaded at a start" },
+	{ "appendfilename", &type_file_name, AT(appendfilename), "appendonly.aof", 1, 200, PROTECTED,
+	  NULL, "NAME", "what the names of the log's files begin with" },
+	{ "appenddirname", &type_file_name, AT(appenddirname), "appendonlydir", 1, 255, PROTECTED, NULL,
+	  "NAME", "directory of the log's files, in `dir`" },
+	{ "appendfsync", &type_choice, AT(appendfsync), "everysec", 0, 0, HOOKED, fsyncs,
+	  "always|everysec|no", "when the disk has to take what was written to the log: before the "
+				"reply, each second, or when the kernel likes" },
+	{ "no-appendfsync-on-rewrite", &type_flag, AT(no_sync_on_rewrite), "no", 0, 0, HOOKED, no_yes,
+	  "no|yes", "whether it has not to while a new base is written" },
+	{ "auto-aof-rewrite-percentage", &type_number, AT(auto_rewrite_percent), "100", 0, INT32_MAX,
+	  HOOKED, NULL, "PERCENT",
+	  "growth of the log after which it gets a new base, in the background; 0: never" },
+	{ "auto-aof-rewrite-min-size", &type_size, AT(auto_rewrite_min), "64mb", 0, INT64_MAX, HOOKED,
+	  NULL, "BYTES", "a smaller log does not" },
+	{ "aof-load-truncated", &type_flag, AT(aof_load_truncated), "yes", 0, 0, LIVE, no_yes, "yes|no",
+	  "if the log ends in the middle of a command: cut that off, or refuse to start" },
+	{ "aof-timestamp-enabled", &type_flag, AT(aof_timestamps), "no", 0, 0, HOOKED, no_yes, "no|yes",
+	  "whether the log has the time, in lines #TS" },
 };
 /* clang-format on */
 
@@ -415,6 +435,9 @@ static int check(const struct config *cfg, struct sink *err)
 	if (!cfg->port && cfg->interface[0])
 		ret = bad(err, "port 0 closes UDP too, so XDP would have nothing to answer: take "
 			       "`interface` away, or set the port");
+	if (cfg->appendonly && cfg->appendfsync == APPENDFSYNC_ALWAYS && cfg->tcp_fast_path)
+		ret = bad(err, "tcp-fast-path on: the driver cannot wait for the disk, as "
+			       "appendfsync always wants");
 	if (cfg->mode != MODE_AUTO && !cfg->interface[0])
 		ret = bad(err, "mode needs an interface: add `interface NAME`");
 	return ret;

@@ -39,6 +39,7 @@ enum miss_policy { MISS_PASS, MISS_REPLY };
 enum foreign_policy { FOREIGN_PASS, FOREIGN_DROP };
 enum protected_configs { PROTECTED_NO, PROTECTED_YES, PROTECTED_LOCAL };
 enum tls_auth { TLS_AUTH_NO, TLS_AUTH_YES, TLS_AUTH_OPTIONAL };
+enum appendfsync { APPENDFSYNC_ALWAYS, APPENDFSYNC_EVERYSEC, APPENDFSYNC_NO };
 enum rdb_other { RDB_OTHER_REFUSE, RDB_OTHER_SKIP };
 
 /* IPv4 prefixes are stored as ::ffff:a.b.c.d with 96 added to the length. */
@@ -120,13 +121,21 @@ struct config {
 	const char *dbfilename;	 /* default dump.rdb */
 	struct save_rule save[CONFIG_MAX_SAVE]; /* default 3600 1 300 100 60 10000 */
 	unsigned int save_count;
-	const char *requirepass;		  /* default ""; of the user `default` */
-	const char *aclfile;			  /* default "" = none */
-	bool acl_all_channels;			  /* acl-pubsub-default, default no */
-	unsigned int acllog_max_len;		  /* default 128 */
-	bool has_users;				  /* there are `user` directives */
-	bool closed_by_users;			  /* UDP, see config_with_users() */
-	bool protected_mode;			  /* default yes */
+	bool appendonly; /* default no: there is no write log */
+	const char *appendfilename, *appenddirname;
+	enum appendfsync appendfsync;	   /* default everysec */
+	bool no_sync_on_rewrite;	   /* no-appendfsync-on-rewrite, default no */
+	bool aof_load_truncated;	   /* default yes */
+	bool aof_timestamps;		   /* aof-timestamp-enabled, default no */
+	unsigned int auto_rewrite_percent; /* auto-aof-rewrite-percentage, default 100, 0 = never */
+	uint64_t auto_rewrite_min;	   /* auto-aof-rewrite-min-size: bytes, default 64 MiB */
+	const char *requirepass;	   /* default ""; of the user `default` */
+	const char *aclfile;		   /* default "" = none */
+	bool acl_all_channels;		   /* acl-pubsub-default, default no */
+	unsigned int acllog_max_len;	   /* default 128 */
+	bool has_users;			   /* there are `user` directives */
+	bool closed_by_users;		   /* UDP, see config_with_users() */
+	bool protected_mode;		   /* default yes */
 	enum protected_configs protected_configs; /* enable-protected-configs, default no */
 	enum protected_configs debug_command;	  /* enable-debug-command, default no */
 	enum log_level loglevel;		  /* default notice */

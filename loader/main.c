@@ -29,6 +29,7 @@
 #include "net/server.h"
 #include "net/udp.h"
 #include "persist/snapshot.h"
+#include "persist/writelog.h"
 #include "store/feed.h"
 #include "store/open.h"
 #include "util/log.h"
@@ -55,6 +56,7 @@ struct xkvd {
 	struct udp udp;
 	struct server *server;
 	struct flows *flows;   /* NULL = tcp-fast-path is off */
+	bool resumed;	       /* the write log goes on where it ended */
 	bool fresh;	       /* the store is new, or has never served a request */
 	uint64_t replies_seen; /* by is_busy() */
 };
@@ -263,6 +265,7 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 			      ERR_LEN);
 	if (!x->store)
 		return -EINVAL;
+	x->resumed = x->cfg->appendonly && !x->fresh && writelog_resume(x->store, x->cfg);
 	feed_adopted(x->store); /* its subscribers are gone */
 	store_databases(x->store, x->cfg->databases);
 	if (x->bpf.adopted && !x->fresh)
@@ -279,9 +282,21 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	return check_limit(x, x->cfg, err, ERR_LEN);
 }
 
+/* The write log, if there is one.  -ENOENT: there is none. */
+static int load_log(struct xkvd *x, char *err)
+{
+	uint64_t keys;
+	int ret =
+		x->cfg->appendonly ? writelog_load(x->store, x->cfg, &keys, err, ERR_LEN) : -ENOENT;
+
+	if (!ret)
+		snapshot_count_from(x->store);
+	return ret;
+}
+
 /*
- * Loads the snapshot into a store that has never served; one that has is newer than any file, but
- * does not hold functions.
+ * Loads the log or else the snapshot into a store that has never served; one that has is newer than
+ * any file, but does not hold functions.
  */
 static int load(struct xkvd *x, char *err)
 {
@@ -292,9 +307,13 @@ static int load(struct xkvd *x, char *err)
 
 	snapshot_clean(x->cfg);
 	if (!x->fresh) {
-		snapshot_load_functions(x->cfg);
+		if (!x->resumed)
+			snapshot_load_functions(x->cfg);
 		return 0;
 	}
+	ret = load_log(x, err);
+	if (ret != -ENOENT)
+		return ret;
 	ret = snapshot_load(x->store, x->cfg, &keys, reason, sizeof(reason));
 	if (!ret || ret == -ENOENT)
 		return 0;
@@ -345,6 +364,8 @@ static int apply(void *arg, const struct config *next, char *err, size_t err_len
 
 	if (!ret)
 		ret = net_publish(&x->net, next, err, err_len);
+	if (!ret)
+		ret = writelog_configure(x->store, next, true, err, err_len);
 	/* Last, because it cannot be undone: a lower limit evicts keys. */
 	if (!ret)
 		store_limit(x->store, next->maxmemory, next->maxmemory_policy);
@@ -502,6 +523,8 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 	if (!ret)
 		ret = load(x, err);
 	if (!ret)
+		ret = writelog_configure(x->store, x->cfg, !x->fresh, err, ERR_LEN);
+	if (!ret)
 		ret = open_front_ends(x, o, err);
 	if (!ret)
 		ret = attach(x, o, err);
@@ -516,6 +539,7 @@ static void stop(struct xkvd *x)
 	udp_close(&x->udp);
 	net_close(&x->net);
 	snapshot_wait();
+	writelog_close(true);
 	store_close(x->store);
 	attach_close(&x->attach);
 	bpf_close(&x->bpf);

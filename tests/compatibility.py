@@ -93,7 +93,7 @@ DIFFERS = {
     "spublish": "in a transaction: after the reply of EXEC",
     "failover": "no: an error", "psync": "no: an error", "sync": "no: an error",
     "replconf": "no: an error", "replicaof": "NO ONE only", "slaveof": "NO ONE only",
-    "bgrewriteaof": "no: an error; BGSAVE", "module|load": "no: an error",
+    "module|load": "no: an error",
     "module|loadex": "no: an error", "module|unload": "no: an error", "module|list": "empty",
     "cluster|countkeysinslot": "walks over all keys", "cluster|getkeysinslot": "walks over keys",
     "asking": "no effect", "readonly": "no effect", "readwrite": "no effect",

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "persist/snapshot.h"
+#include "persist/writelog.h"
 #include "util/glob.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -909,6 +910,23 @@ void cmd_bgsave(struct caller *c, unsigned int argc, const struct resp_arg *argv
 		reply_save_error(c, ret);
 	else
 		reply_status(reply_to(c), "Background saving started");
+}
+
+void cmd_bgrewriteaof(struct caller *c, unsigned int argc, const struct resp_arg *argv)
+{
+	int ret = writelog_rewrite();
+
+	(void)argc;
+	(void)argv;
+	if (!ret)
+		reply_status(reply_to(c), "Background append only file rewriting started");
+	else if (ret == -EINPROGRESS)
+		reply_error(reply_to(c),
+			    "ERR Background append only file rewriting already in progress");
+	else if (ret == -ENOENT)
+		reply_error(reply_to(c), "ERR there is no append-only file: appendonly is no");
+	else
+		reply_error(reply_to(c), "ERR %s", strerror(-ret));
 }
 
 void cmd_lastsave(struct caller *c, unsigned int argc, const struct resp_arg *argv)

@@ -571,8 +571,8 @@ static const struct command table[] = {
 	{ "migrate", cmd_migrate, -6, W, 3, 3, 1, "generic",
 	  "<host> <port> <key> <destination-db> <timeout>",
 	  "An error: keys move with DUMP and RESTORE.", NULL },
-	{ "bgrewriteaof", cmd_bgrewriteaof, 1, A | NS, 0, 0, 0, "server", "",
-	  "An error: there is no append-only file.", NULL },
+	{ "bgrewriteaof", cmd_bgrewriteaof, 1, A | NS | AP, 0, 0, 0, "server", "",
+	  "Write a new base of the append-only file in the background.", NULL },
 	{ "module", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about modules.", module_sub },
 	/* for clients of a cluster */
 	{ "cluster", NULL, -2, 0, 0, 0, 0, "cluster", "", "Commands about the cluster.", cluster_sub },
@@ -1083,6 +1083,15 @@ static bool permitted(struct caller *c, const struct command *cmd, unsigned int 
 	}
 }
 
+static void refuse_write(struct caller *c, const struct command *cmd)
+{
+	const char *error = c->srv->log_error;
+	char text[sizeof(c->srv->log_error) + 64];
+
+	snprintf(text, sizeof(text), "MISCONF Errors writing to the AOF file: %s", error);
+	refuse(c, cmd, "", error[0] ? text : MISCONF);
+}
+
 /* May it be executed?  If not, the error was replied. */
 static bool accepted(struct caller *c, const struct command *cmd, unsigned int argc,
 		     const struct resp_arg *argv)
@@ -1116,7 +1125,7 @@ static bool accepted(struct caller *c, const struct command *cmd, unsigned int a
 		return false;
 	}
 	if (c->srv->writes_refused && (command_writes(c, cmd) || cmd->fn == cmd_ping)) {
-		refuse(c, cmd, "", MISCONF);
+		refuse_write(c, cmd);
 		return false;
 	}
 	if (pubsub_refuses(c, cmd)) {
@@ -1144,6 +1153,8 @@ static unsigned int run_flags(struct caller *c)
 		flags |= RUN_LONG;
 	if (last && last->flags & CMD_WRITE)
 		flags |= RUN_WRITES;
+	if (last && (last->fn == cmd_exec || !strcmp(last->group, "scripting")))
+		flags |= RUN_MAY_WRITE;
 	return flags;
 }
 

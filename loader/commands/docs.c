@@ -203,7 +203,7 @@ static const struct doc {
 	{ "acl|setuser", "6.0.0", "O(N), N: number of rules", "username:s rule:s?*" },
 	{ "acl|users", "6.0.0", "O(N), N: number of users", "" },
 	{ "acl|whoami", "6.0.0", "O(1)", "" },
-	{ "bgrewriteaof", "1.0.0", "O(1): an error", "" },
+	{ "bgrewriteaof", "1.0.0", "O(1)", "" },
 	{ "bgsave", "1.0.0", "O(1)", "SCHEDULE@3.2.2?" },
 	{ "command", "2.8.13", "O(N), N: number of commands", "" },
 	{ "command|count", "2.8.13", "O(1)", "" },

@@ -14,6 +14,8 @@
 #include "impl.h"
 #include "net/client.h"
 #include "persist/snapshot.h"
+#include "persist/writelog.h"
+#include "store/feed.h"
 #include "script.h"
 #include "util/clock.h"
 #include "util/metrics.h"
@@ -76,14 +78,7 @@ static const struct field no_persistence[] = {
 	{ "current_cow_size_age", "0" },
 	{ "current_fork_perc", "0.00" },
 	{ "rdb_last_cow_size", "0" },
-	{ "aof_rewrite_in_progress", "0" },
 	{ "aof_rewrite_scheduled", "0" },
-	{ "aof_last_rewrite_time_sec", "-1" },
-	{ "aof_current_rewrite_time_sec", "-1" },
-	{ "aof_last_bgrewrite_status", "ok" },
-	{ "aof_rewrites", "0" },
-	{ "aof_rewrites_consecutive_failures", "0" },
-	{ "aof_last_write_status", "ok" },
 	{ "aof_last_cow_size", "0" },
 	{ "module_fork_in_progress", "0" },
 	{ "module_fork_last_cow_size", "0" },
@@ -351,6 +346,34 @@ static void memory_section(struct metrics *m, struct server *s)
 	metric_fields(m, no_memory);
 }
 
+static void log_metrics(struct metrics *m, struct server *s)
+{
+	struct writelog_info info;
+
+	writelog_status(&info);
+	metric_gauge(m, "aof_enabled", info.on);
+	metric_gauge(m, "aof_rewrite_in_progress", info.rewriting);
+	metric_gauge(m, "aof_last_rewrite_time_sec",
+		     info.rewrites ? (int64_t)info.last_rewrite_seconds : -1);
+	metric_gauge(m, "aof_current_rewrite_time_sec", (int64_t)info.rewrite_seconds);
+	metric_text(m, "aof_last_bgrewrite_status", info.rewrite_ok || !info.on ? "ok" : "err");
+	metric_count(m, "aof_rewrites", info.rewrites);
+	metric_gauge(m, "aof_rewrites_consecutive_failures", (int64_t)info.rewrites_failed);
+	metric_text(m, "aof_last_write_status", info.write_ok || !info.on ? "ok" : "err");
+	if (!info.on)
+		return;
+	metric_gauge(m, "aof_current_size", (int64_t)info.size);
+	metric_gauge(m, "aof_base_size", (int64_t)info.size_at_base);
+	metric_gauge(m, "aof_pending_rewrite", info.waits_for_base);
+	metric_gauge(m, "aof_buffer_length", 0);
+	metric_gauge(m, "aof_pending_bio_fsync", info.syncing);
+	metric_count(m, "aof_delayed_fsync", info.delayed);
+	metric_text(m, "xkv_log_error", info.error);
+	metric_count(m, "xkv_log_head", feed_head(s->store));
+	metric_count(m, "xkv_log_written", info.written);
+	metric_count(m, "xkv_log_synced", info.synced);
+}
+
 static void persistence_section(struct metrics *m, struct server *s)
 {
 	struct snapshot_info info;
@@ -373,7 +396,7 @@ static void persistence_section(struct metrics *m, struct server *s)
 	metric_count(m, "rdb_failed_saves", info.failures);
 	metric_gauge(m, "rdb_last_save_keys", (int64_t)info.last_keys);
 	metric_text(m, "rdb_last_bgsave_error", info.last_error);
-	metric_gauge(m, "aof_enabled", 0);
+	log_metrics(m, s);
 	metric_fields(m, no_persistence);
 }
 

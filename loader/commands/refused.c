@@ -130,13 +130,6 @@ void cmd_migrate(struct caller *c, unsigned int argc, const struct resp_arg *arg
 
 /* --- others --- */
 
-void cmd_bgrewriteaof(struct caller *c, unsigned int argc, const struct resp_arg *argv)
-{
-	(void)argc;
-	(void)argv;
-	reply_error(reply_to(c), "ERR there is no append-only file: BGSAVE writes a snapshot");
-}
-
 void cmd_module_list(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;

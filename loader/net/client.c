@@ -124,6 +124,7 @@ static void run_command(struct client *c)
 						p->pos, stream_pending(&c->stream) };
 		c->caller.worker->stat[STAT_COMMANDS]++;
 		c->caller.ran = c->caller.worker->executor->run(&c->caller);
+		c->wrote |= c->caller.ran & (RUN_WRITES | RUN_MAY_WRITE);
 	}
 	if (c->caller.ran & RUN_UNFINISHED)
 		return;
@@ -509,6 +510,8 @@ static void client_flush(struct client *c, bool leave)
 	size_t total = 0;
 	ssize_t n;
 
+	if (leave && c->caller.unsent && c->caller.srv->replies_wait)
+		return; /* a message is behind replies that wait */
 	if (leave)
 		worker_before_leave(c->caller.worker);
 	while (outbox(c)->bytes && !outbox(c)->failed && total < ROUND_WRITE) {
@@ -607,6 +610,10 @@ static void run_round(struct client *c)
 /* Execution resumes when little is unsent, which is known only after sending. */
 void client_end_round(struct client *c)
 {
+	c->wrote = false;
+	if (c->delayed)
+		queue(c);
+	c->delayed = false;
 	publish(c);
 	if (!c->caller.dead)
 		client_flush(c, true);
@@ -643,7 +650,8 @@ void client_turn(struct client *c)
 	bool reads = c->reads;
 
 	worker_dequeue(c->caller.worker, c);
-	if (is_busy(c))
+	c->delayed = c->held;
+	if (is_busy(c) || c->held)
 		return;
 	c->reads = false;
 	if (c->caller.ran & RUN_UNFINISHED)

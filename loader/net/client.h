@@ -36,9 +36,12 @@ struct client {
 	uint64_t hung_up;
 	/* has commands left to execute, and waits here for its turn; NULL = not */
 	struct turns *queued;
-	bool reads;  /* waits for its turn to read what the connection has taken from the socket */
-	bool paused; /* has commands left to execute, and must read replies first */
-	bool away;   /* its worker has left the lock for a call about it */
+	bool held; /* its replies wait for the disk: worker.held; nothing is executed meanwhile */
+	bool delayed; /* a turn of it came meanwhile */
+	bool wrote;   /* a command of this round may have changed something */
+	bool reads;   /* waits for its turn to read what the connection has taken from the socket */
+	bool paused;  /* has commands left to execute, and must read replies first */
+	bool away;    /* its worker has left the lock for a call about it */
 	bool uncounted; /* it was closed, but not freed: its worker will see to the rest */
 	struct caller caller;
 };

@@ -24,6 +24,7 @@ enum run_flags {
 	RUN_UNFINISHED = 1, /* to be resumed */
 	RUN_LONG = 2,	    /* may have taken long */
 	RUN_WRITES = 4,	    /* is to be finished even if the client hangs up */
+	RUN_MAY_WRITE = 8,  /* a script, or EXEC */
 };
 
 struct executor {

@@ -24,6 +24,7 @@
 #include "client.h"
 #include "executor.h"
 #include "persist/snapshot.h"
+#include "persist/writelog.h"
 #include "port_hint.h"
 #include "tls.h"
 #include "unix.h"
@@ -462,25 +463,55 @@ static void check_save_rules(struct server *s)
 		log_warning("cannot save in the background: %s", strerror(-ret));
 }
 
-void server_follow_saves(struct server *s)
+static void say_refused(const struct server *s, const char *save_error)
 {
-	struct snapshot_info info;
-	bool refuse;
-
-	snapshot_status(&info);
-	refuse = s->cfg->stop_writes && s->cfg->save_count && info.stop_writes;
-	if (refuse == s->writes_refused)
-		return;
-	s->writes_refused = refuse;
-	if (s->flows)
-		flows_take_back(s->flows);
-	store_refuse_writes(s->store, refuse);
-	if (refuse)
+	if (!s->writes_refused)
+		log_notice("writes are taken again");
+	else if (s->log_error[0])
+		log_warning("writes are refused until the write log can be written: %s",
+			    s->log_error);
+	else
 		log_warning("writes are refused until a snapshot succeeds "
 			    "(stop-writes-on-bgsave-error): %s",
-			    info.last_error);
-	else
-		log_notice("writes are taken again");
+			    save_error);
+}
+
+/* Over UDP they are also refused if replies have to wait for the disk: the driver cannot. */
+void server_follow_saves(struct server *s)
+{
+	bool waited = s->replies_wait, refused = s->writes_refused;
+	struct snapshot_info info;
+
+	snapshot_status(&info);
+	writelog_refuses(s->log_error);
+	s->replies_wait = s->cfg->appendonly && s->cfg->appendfsync == APPENDFSYNC_ALWAYS;
+	s->writes_refused =
+		s->log_error[0] || (s->cfg->stop_writes && s->cfg->save_count && info.stop_writes);
+	if (s->flows && s->writes_refused != refused)
+		flows_take_back(s->flows);
+	store_refuse_writes(s->store, s->writes_refused || s->replies_wait);
+	if (s->writes_refused != refused)
+		say_refused(s, info.last_error);
+	if (s->replies_wait && !waited && s->cfg->interface[0])
+		log_warning("appendfsync always: writes over UDP are refused (READ_ONLY), because "
+			    "the driver cannot wait for the disk before it replies");
+}
+
+static void on_log_told(struct ev_loop *loop, ev_async *w, int events)
+{
+	(void)loop;
+	(void)events;
+	server_follow_saves(w->data);
+}
+
+/* By any thread. */
+static void log_tells(void *arg)
+{
+	struct server *s = arg;
+
+	ev_async_send(s->loop, &s->log_told);
+	for (unsigned int i = 0; i < s->worker_count; i++)
+		ev_async_send(s->worker[i]->loop, &s->worker[i]->wake);
 }
 
 static void on_second(struct ev_loop *loop, ev_timer *w, int events)
@@ -492,6 +523,7 @@ static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 	if (is_busy(s))
 		return;
 	check_save_rules(s);
+	writelog_second();
 	server_follow_saves(s);
 	s->opt.executor->sample(s);
 }
@@ -729,6 +761,8 @@ static void finish_rounds(struct server *s)
 /* ... and what was done is acknowledged. */
 static void send_replies(struct server *s)
 {
+	if (!writelog_wait())
+		return;
 	for (unsigned int i = 0; i < s->worker_count && !is_busy(s); i++)
 		clients_flush(s->worker[i]);
 }
@@ -819,7 +853,10 @@ static void init_watchers(struct server *s)
 	ev_init(&s->accept_pause, on_accept_pause_end);
 	ev_timer_init(&s->second, on_second, 1., 1.);
 	ev_timer_init(&s->expiry, on_expiry, EXPIRY_PERIOD, EXPIRY_PERIOD);
-	s->accept_pause.data = s->second.data = s->expiry.data = s;
+	ev_async_init(&s->log_told, on_log_told);
+	s->accept_pause.data = s->second.data = s->expiry.data = s->log_told.data = s;
+	ev_async_start(s->loop, &s->log_told);
+	writelog_tell(log_tells, s);
 	ev_timer_start(s->loop, &s->second);
 	ev_timer_start(s->loop, &s->expiry);
 	init_signal(s, &s->on_term, on_exit_signal, SIGTERM);
@@ -1065,7 +1102,7 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	s->running = s->worker[0];
 	s->loop = s->worker[0]->loop;
 	/* An xkvd that was killed may have left them refused, or held. */
-	store_refuse_writes(s->store, false);
+	server_follow_saves(s);
 	store_hold_writes(s->store, false);
 	s->opt.executor->start(s);
 	init_watchers(s);
@@ -1106,6 +1143,7 @@ void server_free(struct server *s)
 {
 	if (!s)
 		return;
+	writelog_tell(NULL, NULL);
 	free_extras(s);
 	stop_signals(s);
 	close_listeners(s);

@@ -72,7 +72,11 @@ struct server {
 	char run_id[41];		       /* random, another one after each start */
 	uint64_t stat_base[STATS];	       /* what CONFIG RESETSTAT has found */
 	struct log_rate refused;	       /* connections, by address */
-	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
+	/* the last snapshot failed (stop-writes-on-bgsave-error), or the log cannot be written */
+	bool writes_refused;
+	char log_error[256]; /* why it cannot, "" = it can */
+	bool replies_wait;   /* for the disk: appendfsync always */
+	ev_async log_told;   /* one of them may have changed */
 	bool expiry_off;     /* DEBUG SET-ACTIVE-EXPIRE 0 */
 	bool stopping;	     /* nothing is executed any more */
 	bool ended;	     /* workers end their loops */

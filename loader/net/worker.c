@@ -9,6 +9,7 @@
 
 #include "client.h"
 #include "executor.h"
+#include "persist/writelog.h"
 #include "server_state.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -211,18 +212,60 @@ void worker_flush(struct worker *w)
 	w->read_used = 0;
 }
 
+/* The first whose replies may be sent: `awaited` is what writelog_awaits() has said. */
+static struct client *first_to_send(struct client_list *list, uint64_t awaited, bool writers)
+{
+	struct client *c;
+
+	TAILQ_FOREACH(c, list, sends)
+		if (!awaited || (writers && !c->wrote))
+			return c;
+	return NULL;
+}
+
+static void send_replies(struct worker *w, struct client_list *list, uint64_t awaited, bool writers)
+{
+	struct client *c;
+
+	while ((c = first_to_send(list, awaited, writers))) {
+		worker_unsend(w, c);
+		client_end_round(c);
+	}
+}
+
+/*
+ * Replies that have to wait for the disk do so in two groups: those that it is about to have, and
+ * those of later rounds, which it gets all at once after that.
+ */
+static void hold_unsent(struct worker *w, uint64_t awaited)
+{
+	struct client *c;
+
+	if (!TAILQ_EMPTY(&w->held))
+		return;
+	w->held_until = awaited;
+	while ((c = TAILQ_FIRST(&w->unsent))) {
+		TAILQ_REMOVE(&w->unsent, c, sends);
+		TAILQ_INSERT_TAIL(&w->held, c, sends);
+		c->held = true;
+	}
+}
+
 static void end_rounds(struct worker *w)
 {
 	struct client *c = w->srv->busy ? client_of(w->srv->busy) : NULL;
+	bool writers = false;
+	uint64_t awaited = writelog_awaits(&writers);
 
 	w->unsent_bytes = 0;
 	/* its round goes on, and ends anew */
 	if (c)
 		worker_unsend(c->caller.worker, c);
-	while ((c = TAILQ_FIRST(&w->unsent))) {
-		worker_unsend(w, c);
-		client_end_round(c);
-	}
+	if (!TAILQ_EMPTY(&w->held))
+		send_replies(w, &w->held, writelog_is_synced(w->held_until) ? 0 : w->held_until,
+			     writers);
+	send_replies(w, &w->unsent, awaited, writers);
+	hold_unsent(w, awaited);
 }
 
 void worker_send(struct worker *w, struct client *c)
@@ -240,8 +283,8 @@ void worker_send(struct worker *w, struct client *c)
 void worker_unsend(struct worker *w, struct client *c)
 {
 	if (c->caller.unsent)
-		TAILQ_REMOVE(&w->unsent, c, sends);
-	c->caller.unsent = false;
+		TAILQ_REMOVE(c->held ? &w->held : &w->unsent, c, sends);
+	c->caller.unsent = c->held = false;
 }
 
 static void on_ends(struct ev_loop *loop, ev_prepare *watcher, int events)
@@ -419,6 +462,7 @@ struct worker *worker_new(struct server *srv)
 	w->executor = executor;
 	TAILQ_INIT(&w->clients);
 	TAILQ_INIT(&w->unsent);
+	TAILQ_INIT(&w->held);
 	handshakes_init(&w->handshakes);
 	TAILQ_INIT(&w->ready.clients);
 	TAILQ_INIT(&w->working.clients);

@@ -63,6 +63,8 @@ struct worker {
 	size_t client_memory_peak;    /* since memory was given back to the system */
 	struct turns ready, working;  /* the latter: with a command in progress */
 	struct client_list unsent;    /* those whose round has to be ended */
+	struct client_list held;      /* and those that wait for the disk: persist/writelog.h */
+	uint64_t held_until;	      /* ... to have the log up to this position */
 	size_t unsent_bytes;	      /* about what they have to send */
 	ev_prepare ends;	      /* ends these rounds before the loop waits */
 	ev_check turns;		      /* gives each waiting client its turn */

@@ -35,6 +35,7 @@
 #include "store/store.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "writelog.h"
 
 #define SCAN_COUNT    1024
 #define FILE_OVERHEAD 8192 /* bytes of a file without keys, rounded up */
@@ -353,6 +354,7 @@ void snapshot_set_functions(void *records, size_t len)
 	functions.records = records;
 	functions.len = len;
 	pthread_mutex_unlock(&functions.lock);
+	writelog_functions();
 }
 
 void *snapshot_functions(size_t *len)
@@ -731,6 +733,13 @@ uint64_t snapshot_changes(const struct store *st)
 	return now > saved ? now - saved : 0;
 }
 
+void snapshot_count_from(const struct store *st)
+{
+	pthread_mutex_lock(&state.lock);
+	state.changes_saved = count_changes(st);
+	pthread_mutex_unlock(&state.lock);
+}
+
 /* ---- loading ---- */
 
 /* The state of one pass over the file. */
@@ -935,9 +944,7 @@ static int load_file(struct load *load, int fd, enum rdb_other policy)
 	if (ret)
 		return ret;
 	log_loaded(load);
-	pthread_mutex_lock(&state.lock);
-	state.changes_saved = count_changes(load->st);
-	pthread_mutex_unlock(&state.lock);
+	snapshot_count_from(load->st);
 	return 0;
 }
 

@@ -67,6 +67,11 @@ void store_clock(struct store *st)
 	}
 }
 
+void store_clock_stop(struct store *st)
+{
+	st->cfg->tai_offset_ms = clock_ms(CLOCK_TAI) - 1;
+}
+
 /*
  * The number grows with time (XKV_VERSIONS_PER_US), so that maps that are made later have higher
  * versions.  With a clock that was not set, each start would begin at the same number: it is random

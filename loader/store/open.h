@@ -36,6 +36,12 @@ void store_close(struct store *st);
  */
 void store_clock(struct store *st);
 
+/*
+ * Until the next store_clock() it is 1970: nothing has expired.  For commands of a log, which are
+ * about entries as they were.
+ */
+void store_clock_stop(struct store *st);
+
 /* The mapped configuration of the BPF programs; changes take effect at once. */
 struct xkv_config *store_config(struct store *st);
 /* The mapped secrets, kept apart from the configuration because users dump and share that. */

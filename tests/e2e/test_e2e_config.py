@@ -63,7 +63,7 @@ LINES = {
     "save 10": "save",
     "save 0 1": "save",
     "dbfilename ../dump.rdb": "without a path",
-    "appendonly yes": "appendonly",
+    "appendonly maybe": "appendonly",
     "cluster-enabled yes": "no cluster of several nodes",
     "slaveof 10.0.0.1 6379": "follows no other server",
     "acl-pubsub-default yes": "resetchannels or allchannels",

@@ -94,8 +94,8 @@ rename-command GET SET
     assert status == 1
     lines = [line.removeprefix("xkvd: ").removeprefix(f"{path}:") for line in said.splitlines()]
     assert [re.match(r"(\d+): ([\w-]+)", line).groups() for line in lines[:-4]] == [
-        ("2", "cluster-enabled"), ("3", "replicaof"), ("5", "slaveof"), ("6", "appendonly"),
-        ("9", "include"), ("10", "loadmodule"), ("15", "min-replicas-to-write"),
+        ("2", "cluster-enabled"), ("3", "replicaof"), ("5", "slaveof"), ("9", "include"),
+        ("10", "loadmodule"), ("15", "min-replicas-to-write"),
         ("17", "min-slaves-to-write"), ("18", "unknown"), ("19", "rename-command")]
     assert lines[-4:] == ["these directives of Redis have no effect: hz, dynamic-hz",
                           "20: rename-command NONE: there is no such command",

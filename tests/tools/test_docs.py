@@ -94,7 +94,7 @@ def test_configuration_page_is_that_of_the_code():
 @pytest.mark.parametrize("path", ["docs/xkvd.8", "scripts/xkvd.conf"])
 def test_every_directive_is_in(path):
     text = read(ROOT / path).replace("\\-", "-")
-    left_out = {"daemonize", "appendonly", "pin-dir", "client-output-buffer-limit",
+    left_out = {"daemonize", "pin-dir", "client-output-buffer-limit",
                 "client-query-buffer-limit",
                 "proto-max-bulk-len"} if path.endswith(".conf") else set()
     missing = [name for name in directives() if name not in left_out

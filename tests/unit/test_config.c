@@ -145,8 +145,11 @@ static const struct {
 	{ "port 99999999999999999999", ":1: port: \"99999999999999999999\" is not a whole number" },
 	{ "bind localhost", ":1: bind: \"localhost\" is not an IPv4 or IPv6 address" },
 	{ "mode fast", ":1: mode: \"fast\" is unknown, it must be auto, native or generic" },
-	{ "appendonly yes", ":1: appendonly: only `no` is possible: there is no append-only file; "
-			    "snapshots save the data, see `save`" },
+	{ "appendonly maybe", ":1: appendonly: \"maybe\" is unknown, it must be no or yes" },
+	{ "appendfsync never",
+	  ":1: appendfsync: \"never\" is unknown, it must be always, everysec or no" },
+	{ "appenddirname a/b", ":1: appenddirname: \"a/b\" must be a file name without a path; the "
+			       "path is `dir`" },
 	{ "replicaof 10.0.0.1 6379",
 	  ":1: replicaof: xkvd follows no other server; to begin with its "
 	  "data, load its RDB file" },

@@ -1,0 +1,1315 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "writelog.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "aof.h"
+#include "config.h"
+#include "events/consumer.h"
+#include "fill.h"
+#include "image.h"
+#include "manifest.h"
+#include "rdb.h"
+#include "replay.h"
+#include "snapshot.h"
+#include "store/store.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define PIECE	   (1U << 20)  /* bytes that are written at once */
+#define RETRY_NS   1000000000  /* after a write that has failed */
+#define SYNC_NS	   1000000000  /* everysec */
+#define LATE_NS	   2000000000  /* not on the disk for longer: writes are refused */
+#define REBASE_NS  5000000000  /* between two tries to write a base that is needed */
+#define REWRITE_NS 60000000000 /* the same, of one that is not */
+#define CLOSE_NS   5000000000  /* at the end, for what is in the feed yet */
+#define NO_DB	   (-1)
+#define TEMP_INCR  "temp-increment.aof"
+#define TEMP_BASE  "temp-base.rdb"
+
+/* How the increment stands: what readers of the file know at this point. */
+struct point {
+	uint64_t size;			 /* of the file */
+	uint64_t position;		 /* in the feed, that the file tells */
+	int selected;			 /* database, NO_DB = none */
+	uint8_t number[STORE_DATABASES]; /* how they call databases, by stored number */
+	time_t stamped;			 /* #TS */
+	uint64_t functions;		 /* state.functions that is told */
+};
+
+enum switching { SWITCH_NONE, SWITCH_NEXT, SWITCH_PENDING };
+
+static struct {
+	pthread_mutex_t lock; /* of what follows, but where it says otherwise */
+	pthread_cond_t changed;
+	bool on, closing;
+	struct store *st;
+	char id[17]; /* of the reader in the feed; names what the log goes on with */
+	struct writelog_info info;
+	enum appendfsync appendfsync;
+	bool timestamps, no_sync_on_rewrite;
+	unsigned int auto_percent;
+	uint64_t auto_min;
+	uint64_t functions; /* how often they have changed */
+	void (*tell)(void *arg);
+	void *tell_arg;
+	atomic_bool awaited; /* replies wait for the disk */
+	bool late;	     /* it has been told that is_late() */
+
+	/* the directory; constant while the log is on */
+	char path[PATH_MAX]; /* of the directory */
+	char file[NAME_MAX - 32], manifest_name[NAME_MAX];
+	int dir_fd;
+	struct consumer *consumer;
+	bool resumed, loaded; /* it goes on with an increment, or behind those that were loaded */
+
+	/* of the rewrite and, while that waits for it, of the consumer */
+	struct manifest manifest;
+	uint8_t base_number[STORE_DATABASES];
+	uint64_t base_incr; /* number of the first increment behind the base */
+	enum switching switching;
+	int switch_ret;
+	pthread_t rewrite_thread;
+	bool rewrite_joinable;
+	bool rewrite_wanted; /* BGREWRITEAOF */
+	bool broken;	     /* what is on the disk is not to be relied on: a base is needed */
+	uint64_t rewrite_began_ns, rewrite_tried_ns;
+	atomic_bool rewrite_stop;
+	_Atomic uint64_t rewrite_keys;
+
+	/* of the consumer */
+	struct aof_text text;	/* not written yet */
+	struct point now, safe; /* the latter: where a whole command ends that was written */
+	bool in_txn, failed;
+	uint64_t round_bytes, retry_ns;
+	uint64_t others; /* bytes of all files but the current increment */
+
+	/* of the sync thread and the consumer; `syncing` is held while the disk syncs */
+	int fd;
+	pthread_mutex_t syncing;
+	pthread_t sync_thread;
+	bool sync_runs;
+	uint64_t unsynced_ns, sync_ns, writing_ns; /* since when there is something ..., 0 = not */
+} state = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.syncing = PTHREAD_MUTEX_INITIALIZER,
+	.changed = PTHREAD_COND_INITIALIZER,
+	.dir_fd = -1,
+	.fd = -1,
+};
+
+static int start_thread(pthread_t *thread, void *(*fn)(void *))
+{
+	sigset_t all, before;
+	int ret;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	ret = -pthread_create(thread, NULL, fn, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return ret;
+}
+
+/* Waits for `changed` until this time.  With the lock. */
+static bool wait_until(uint64_t until_ns)
+{
+	struct timespec ts;
+	uint64_t now = monotonic_ns();
+	uint64_t left = until_ns > now ? until_ns - now : 0;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	left += (uint64_t)ts.tv_nsec;
+	ts.tv_sec += (time_t)(left / 1000000000);
+	ts.tv_nsec = (long)(left % 1000000000);
+	return !pthread_cond_timedwait(&state.changed, &state.lock, &ts);
+}
+
+/* ---- state that others see -------------------------------------------------- */
+
+void writelog_tell(void (*fn)(void *arg), void *arg)
+{
+	pthread_mutex_lock(&state.lock);
+	state.tell = fn;
+	state.tell_arg = arg;
+	pthread_mutex_unlock(&state.lock);
+}
+
+static void tell(void)
+{
+	pthread_mutex_lock(&state.lock);
+	if (state.tell)
+		state.tell(state.tell_arg);
+	pthread_mutex_unlock(&state.lock);
+}
+
+__attribute__((format(printf, 1, 2))) static void note_failure(const char *fmt, ...)
+{
+	char text[sizeof(state.info.error)];
+	bool first;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	pthread_mutex_lock(&state.lock);
+	first = state.info.write_ok;
+	state.info.write_ok = false;
+	memcpy(state.info.error, text, sizeof(text));
+	pthread_mutex_unlock(&state.lock);
+	if (first)
+		tell();
+	if (first)
+		log_warning("write log: %s; writes are refused until it can be written", text);
+}
+
+/* What was written is a whole log, or the consumer can write again. */
+static void note_success(void)
+{
+	bool failed;
+
+	pthread_mutex_lock(&state.lock);
+	failed = !state.info.write_ok && !state.broken;
+	if (failed) {
+		state.info.write_ok = true;
+		state.info.error[0] = '\0';
+	}
+	pthread_mutex_unlock(&state.lock);
+	if (failed) {
+		tell();
+		log_notice("write log: it is written again");
+	}
+}
+
+static uint64_t late_ns(void)
+{
+	uint64_t since = state.sync_ns ? state.sync_ns : state.unsynced_ns, now = monotonic_ns();
+
+	if (state.writing_ns && (!since || state.writing_ns < since))
+		since = state.writing_ns;
+	return since && now > since ? now - since : 0;
+}
+
+/* With the lock. */
+static bool is_late(void)
+{
+	bool rests = state.no_sync_on_rewrite && state.rewrite_began_ns;
+
+	return state.appendfsync != APPENDFSYNC_NO && !rests && late_ns() > LATE_NS;
+}
+
+void writelog_refuses(char text[256])
+{
+	text[0] = '\0';
+	pthread_mutex_lock(&state.lock);
+	if (state.on && !state.info.write_ok)
+		snprintf(text, 256, "%s", state.info.error);
+	else if (state.on && is_late())
+		snprintf(text, 256, "the disk has not taken the write log for %.1f s",
+			 (double)late_ns() / 1e9);
+	pthread_mutex_unlock(&state.lock);
+}
+
+void writelog_status(struct writelog_info *out)
+{
+	pthread_mutex_lock(&state.lock);
+	*out = state.info;
+	out->on = state.on;
+	out->rewriting = state.rewrite_began_ns;
+	out->rewrite_seconds =
+		out->rewriting ? (double)(monotonic_ns() - state.rewrite_began_ns) / 1e9 : -1;
+	out->syncing = state.sync_ns;
+	pthread_mutex_unlock(&state.lock);
+}
+
+/* ---- the disk ---------------------------------------------------------------- */
+
+static int write_all(int fd, const char *bytes, size_t len, uint64_t at)
+{
+	ssize_t n;
+
+	while (len) {
+		n = pwrite(fd, bytes, len, (off_t)at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EIO;
+		bytes += n;
+		len -= (size_t)n;
+		at += (uint64_t)n;
+	}
+	return 0;
+}
+
+/*
+ * Has the disk take what was written.  After an error nobody knows what of it is there, and the
+ * kernel does not try again: then only a new base helps, for which the store has everything.
+ */
+static int sync_now(void)
+{
+	uint64_t written, began = monotonic_ns();
+	int ret;
+
+	pthread_mutex_lock(&state.syncing);
+	pthread_mutex_lock(&state.lock);
+	written = state.info.written;
+	state.sync_ns = state.unsynced_ns;
+	state.unsynced_ns = 0;
+	pthread_mutex_unlock(&state.lock);
+	ret = fdatasync(state.fd) ? -errno : 0;
+	pthread_mutex_lock(&state.lock);
+	state.sync_ns = 0;
+	if (!ret)
+		state.info.synced = written;
+	state.broken |= ret != 0;
+	state.info.delayed += monotonic_ns() - began > SYNC_NS;
+	pthread_cond_broadcast(&state.changed);
+	pthread_mutex_unlock(&state.lock);
+	pthread_mutex_unlock(&state.syncing);
+	if (ret)
+		note_failure("syncing %s failed: %s; a new base is needed", state.path,
+			     strerror(-ret));
+	return ret;
+}
+
+/* Is what is on the disk a whole log, and as far as this position?  With the lock. */
+static bool is_synced(uint64_t position)
+{
+	return state.info.synced >= position && !state.info.waits_for_base && !state.broken;
+}
+
+uint64_t writelog_awaits(bool *writers)
+{
+	uint64_t head;
+
+	if (!atomic_load(&state.awaited))
+		return 0;
+	head = feed_head(state.st);
+	pthread_mutex_lock(&state.lock);
+	*writers = !state.info.write_ok;
+	if (is_synced(head))
+		head = 0;
+	else if (state.consumer)
+		consumer_wake(state.consumer);
+	pthread_mutex_unlock(&state.lock);
+	return head;
+}
+
+bool writelog_is_synced(uint64_t position)
+{
+	bool synced;
+
+	pthread_mutex_lock(&state.lock);
+	synced = is_synced(position) || !state.on;
+	pthread_mutex_unlock(&state.lock);
+	return synced;
+}
+
+bool writelog_wait(void)
+{
+	uint64_t until = monotonic_ns() + CLOSE_NS, position;
+	bool writers;
+
+	position = writelog_awaits(&writers);
+	pthread_mutex_lock(&state.lock);
+	while (position && !is_synced(position) && wait_until(until))
+		;
+	if (is_synced(position))
+		position = 0;
+	pthread_mutex_unlock(&state.lock);
+	return !position;
+}
+
+static bool sync_is_due(void)
+{
+	return state.unsynced_ns && state.appendfsync == APPENDFSYNC_EVERYSEC &&
+	       !(state.no_sync_on_rewrite && state.rewrite_began_ns);
+}
+
+static void *sync_main(void *arg)
+{
+	uint64_t next = monotonic_ns() + SYNC_NS;
+
+	(void)arg;
+	pthread_mutex_lock(&state.lock);
+	while (!state.closing) {
+		if (monotonic_ns() < next) {
+			wait_until(next);
+			continue;
+		}
+		next = monotonic_ns() + SYNC_NS;
+		if (!sync_is_due())
+			continue;
+		pthread_mutex_unlock(&state.lock);
+		sync_now();
+		pthread_mutex_lock(&state.lock);
+	}
+	pthread_mutex_unlock(&state.lock);
+	return NULL;
+}
+
+/* ---- the consumer: an increment ---------------------------------------------- */
+
+/* Writes what is in `text`, and goes on with the next. */
+static void write_text(void)
+{
+	int ret;
+
+	if (!state.text.len || state.failed)
+		return;
+	pthread_mutex_lock(&state.lock);
+	state.writing_ns = monotonic_ns();
+	if (!state.unsynced_ns)
+		state.unsynced_ns = state.writing_ns;
+	pthread_mutex_unlock(&state.lock);
+	ret = state.text.failed
+		      ? -ENOMEM
+		      : write_all(state.fd, state.text.bytes, state.text.len, state.now.size);
+	pthread_mutex_lock(&state.lock);
+	state.writing_ns = 0;
+	pthread_mutex_unlock(&state.lock);
+	state.failed = ret;
+	if (ret) {
+		note_failure("writing to %s failed: %s", state.path, strerror(-ret));
+		return;
+	}
+	state.now.size += state.text.len;
+	state.round_bytes += state.text.len;
+	aof_clear(&state.text);
+}
+
+/* Takes back what was written of commands that are not complete. */
+static void roll_back(void)
+{
+	aof_clear(&state.text);
+	state.now = state.safe;
+	state.in_txn = false;
+	state.failed = ftruncate(state.fd, (off_t)state.safe.size);
+	if (state.failed)
+		note_failure("truncating a file in %s failed: %s", state.path, strerror(errno));
+	state.retry_ns = monotonic_ns() + RETRY_NS;
+}
+
+static void select_db(unsigned int number)
+{
+	if (state.now.selected == (int)number)
+		return;
+	aof_command(&state.text, 2);
+	aof_name(&state.text, "SELECT");
+	aof_number(&state.text, number);
+	state.now.selected = (int)number;
+}
+
+/*
+ * SWAPDB leaves no record.  That it was executed shows in the numbers of the databases, and where
+ * its command stands among changes of keys makes no difference for what is there in the end: keys
+ * keep their stored numbers, and each command is about the number that those have at that point.
+ */
+static void follow_numbers(void)
+{
+	uint8_t number[STORE_DATABASES], *told = state.now.number;
+	unsigned int other;
+
+	store_numbers(state.st, number);
+	for (unsigned int db = 0; db < STORE_DATABASES; db++) {
+		if (told[db] == number[db])
+			continue;
+		for (other = db + 1; other < STORE_DATABASES && told[other] != number[db];)
+			other++;
+		if (other == STORE_DATABASES)
+			return; /* read while it was changed: the next round has it */
+		aof_command(&state.text, 3);
+		aof_name(&state.text, "SWAPDB");
+		aof_number(&state.text, told[db]);
+		aof_number(&state.text, told[other]);
+		told[other] = told[db];
+		told[db] = number[db];
+	}
+}
+
+static void write_put(const struct feed_change *c)
+{
+	aof_command(&state.text, c->expire_ms ? 5 : 3);
+	aof_name(&state.text, "SET");
+	aof_word(&state.text, c->key, c->key_len);
+	aof_word(&state.text, c->value, c->value_len);
+	if (!c->expire_ms)
+		return;
+	aof_name(&state.text, "PXAT");
+	aof_number(&state.text, c->expire_ms < INT64_MAX ? c->expire_ms : INT64_MAX);
+}
+
+static void write_expiry(const struct feed_change *c)
+{
+	aof_command(&state.text, c->expire_ms ? 3 : 2);
+	aof_name(&state.text, c->expire_ms ? "PEXPIREAT" : "PERSIST");
+	aof_word(&state.text, c->key, c->key_len);
+	if (c->expire_ms)
+		aof_number(&state.text, c->expire_ms < INT64_MAX ? c->expire_ms : INT64_MAX);
+}
+
+static void write_change(const struct feed_change *c)
+{
+	switch (c->what) {
+	case XKV_CHANGE_CREATE:
+	case XKV_CHANGE_OVERWRITE:
+		write_put(c);
+		break;
+	case XKV_CHANGE_EXPIRY:
+		write_expiry(c);
+		break;
+	case XKV_CHANGE_DELETE:
+	case XKV_CHANGE_EVICT:
+	case XKV_CHANGE_EXPIRE:
+		aof_command(&state.text, 2);
+		aof_name(&state.text, "DEL");
+		aof_word(&state.text, c->key, c->key_len);
+	}
+}
+
+static void stamp(void)
+{
+	time_t now = time(NULL);
+
+	if (!state.timestamps || now == state.now.stamped)
+		return;
+	aof_annotation(&state.text, "TS:%lld", (long long)now);
+	state.now.stamped = now;
+}
+
+static bool on_change(void *arg, const struct feed_change *c)
+{
+	(void)arg;
+	if (!state.in_txn) {
+		if (c->number != state.now.number[c->db])
+			follow_numbers();
+		stamp();
+	}
+	select_db(state.now.number[c->db]);
+	if (c->more && !state.in_txn) {
+		aof_command(&state.text, 1);
+		aof_name(&state.text, "MULTI");
+	}
+	write_change(c);
+	if (!c->more && state.in_txn) {
+		aof_command(&state.text, 1);
+		aof_name(&state.text, "EXEC");
+	}
+	state.in_txn = c->more;
+	if (state.text.len >= PIECE || state.text.failed)
+		write_text();
+	return !state.failed && state.round_bytes < PIECE;
+}
+
+/* The feed was given up, which it is not as long as this reader is there. */
+static void on_gap(void *arg)
+{
+	(void)arg;
+	pthread_mutex_lock(&state.lock);
+	state.broken = true;
+	pthread_mutex_unlock(&state.lock);
+	note_failure("changes are missing; a new base is needed");
+}
+
+/* Libraries of functions, all of them, if they have changed. */
+static void write_libraries(void)
+{
+	uint64_t functions;
+	size_t len;
+	void *dump;
+
+	pthread_mutex_lock(&state.lock);
+	functions = state.functions;
+	pthread_mutex_unlock(&state.lock);
+	if (functions == state.now.functions)
+		return;
+	dump = snapshot_functions(&len);
+	if (!dump)
+		return;
+	aof_command(&state.text, len ? 4 : 2);
+	aof_name(&state.text, "FUNCTION");
+	aof_name(&state.text, len ? "RESTORE" : "FLUSH");
+	if (len) {
+		aof_word(&state.text, dump, rdb_functions_end(dump, len));
+		aof_name(&state.text, "FLUSH");
+	}
+	free(dump);
+	state.now.functions = functions;
+}
+
+/* Between commands: the file says where in the feed it stands. */
+static void write_position(uint64_t position)
+{
+	write_libraries();
+	follow_numbers();
+	if (state.text.len || state.round_bytes || position != state.now.position)
+		aof_annotation(&state.text, "XKV:at %" PRIu64, position);
+	state.now.position = position;
+}
+
+static enum consumed on_end(void *arg, uint64_t position)
+{
+	(void)arg;
+	if (!state.in_txn)
+		write_position(position);
+	write_text();
+	state.round_bytes = 0;
+	if (state.failed) {
+		roll_back();
+		return CONSUMED_AGAIN;
+	}
+	if (state.in_txn)
+		return CONSUMED_PART;
+	if (state.safe.size == state.now.size)
+		return CONSUMED;
+	pthread_mutex_lock(&state.lock);
+	state.safe = state.now;
+	state.info.written = position;
+	state.info.size = state.others + state.now.size;
+	pthread_cond_broadcast(&state.changed);
+	pthread_mutex_unlock(&state.lock);
+	note_success();
+	if (atomic_load(&state.awaited) && !sync_now())
+		tell();
+	return CONSUMED;
+}
+
+/* ---- the consumer: the next increment ----------------------------------------- */
+
+static void increment_name(char name[NAME_MAX + 1], uint64_t seq)
+{
+	snprintf(name, NAME_MAX + 1, "%s.%" PRIu64 ".incr.aof", state.file, seq);
+}
+
+/* What another xkvd has to know to go on with the file. */
+static void write_head(struct aof_text *t, uint64_t position)
+{
+	aof_annotation(t, "XKV:log %s", state.id);
+	for (unsigned int db = 0; db < STORE_DATABASES; db++)
+		if (state.now.number[db] != db)
+			aof_annotation(t, "XKV:db %u %u", db, state.now.number[db]);
+	aof_annotation(t, "XKV:at %" PRIu64, position);
+}
+
+/* Makes a file for changes from this position on.  Its descriptor, or an error. */
+static int increment_make(const char *name, uint64_t position, uint64_t *size)
+{
+	int fd = openat(state.dir_fd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0640), ret;
+	struct aof_text head = { 0 };
+
+	if (fd < 0)
+		return -errno;
+	write_head(&head, position);
+	ret = head.failed ? -ENOMEM : write_all(fd, head.bytes, head.len, 0);
+	*size = head.len;
+	aof_free(&head);
+	if (!ret && fsync(fd))
+		ret = -errno;
+	if (!ret)
+		return fd;
+	close(fd);
+	unlinkat(state.dir_fd, name, 0);
+	return ret;
+}
+
+/* From here on changes go to this file. */
+static void increment_use(int fd, uint64_t size, uint64_t position)
+{
+	if (state.fd >= 0) {
+		sync_now();
+		pthread_mutex_lock(&state.syncing);
+		close(state.fd);
+		state.fd = fd;
+		pthread_mutex_unlock(&state.syncing);
+		state.others += state.now.size;
+	}
+	state.fd = fd; /* synced, with all before this position */
+	state.now.size = size;
+	state.now.position = position;
+	state.now.selected = NO_DB;
+	state.now.stamped = 0;
+	state.safe = state.now;
+	memcpy(state.base_number, state.now.number, sizeof(state.base_number));
+	pthread_mutex_lock(&state.lock);
+	state.info.written = position;
+	state.info.size = state.others + size;
+	pthread_mutex_unlock(&state.lock);
+}
+
+/* Adds an increment to the log: it is a whole one with that, and without. */
+static int switch_next(uint64_t position)
+{
+	uint64_t seq = manifest_last(&state.manifest, 'i') + 1, size;
+	char name[NAME_MAX + 1];
+	int fd, ret;
+
+	increment_name(name, seq);
+	fd = increment_make(name, position, &size);
+	if (fd < 0)
+		return fd;
+	ret = manifest_add(&state.manifest, name, seq, 'i');
+	if (!ret) {
+		ret = manifest_write(&state.manifest, state.dir_fd, state.manifest_name);
+		state.manifest.count -= ret != 0;
+	}
+	if (ret) {
+		close(fd);
+		unlinkat(state.dir_fd, name, 0);
+		return ret;
+	}
+	state.base_incr = seq;
+	increment_use(fd, size, position);
+	return 0;
+}
+
+/* Begins a log that is none before it has a base: until then the one before is in force. */
+static int switch_pending(uint64_t position)
+{
+	uint64_t size;
+	int fd = increment_make(TEMP_INCR, position, &size);
+
+	if (fd < 0)
+		return fd;
+	state.base_incr = manifest_last(&state.manifest, 'i') + 1;
+	increment_use(fd, size, position);
+	return 0;
+}
+
+/*
+ * The next increment begins where the consumer stands: all changes before have taken effect, so the
+ * walk that begins after this meets what they have left.
+ */
+static void switch_increment(void)
+{
+	uint64_t position = feed_reached(consumer_reader(state.consumer));
+	int ret = state.switching == SWITCH_NEXT ? switch_next(position) : switch_pending(position);
+
+	pthread_mutex_lock(&state.lock);
+	state.switching = SWITCH_NONE;
+	state.switch_ret = ret;
+	pthread_cond_broadcast(&state.changed);
+	pthread_mutex_unlock(&state.lock);
+}
+
+static bool on_begin(void *arg)
+{
+	enum switching switching;
+	bool told;
+
+	(void)arg;
+	pthread_mutex_lock(&state.lock);
+	switching = state.switching;
+	told = state.late == is_late();
+	state.late = is_late();
+	pthread_mutex_unlock(&state.lock);
+	if (!told)
+		tell();
+	if (switching && !state.in_txn)
+		switch_increment();
+	if (state.fd < 0 || (state.retry_ns && monotonic_ns() < state.retry_ns))
+		return false;
+	if (state.failed) {
+		roll_back();
+		return !state.failed;
+	}
+	state.retry_ns = 0;
+	return true;
+}
+
+static const struct consumer_type logging = {
+	.begin = on_begin,
+	.change = on_change,
+	.gap = on_gap,
+	.end = on_end,
+};
+
+/* ---- a base -------------------------------------------------------------------- */
+
+static int write_image(struct image *im, int fd)
+{
+	struct store_ctx *ctx = store_ctx_get(state.st);
+	int ret = ctx ? 0 : -errno;
+	void *records = snapshot_functions(&im->functions_len);
+
+	im->fd = fd;
+	im->functions = records;
+	if (!records)
+		ret = -ENOMEM;
+	if (!ret)
+		ret = image_write(im, state.st, ctx);
+	free(records);
+	store_ctx_put(ctx);
+	if (!ret && fsync(fd))
+		ret = -errno;
+	return ret;
+}
+
+static int write_base(void)
+{
+	struct image im = { .is_base = true,
+			    .stop = &state.rewrite_stop,
+			    .keys = &state.rewrite_keys };
+	int fd = openat(state.dir_fd, TEMP_BASE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+	int ret = fd < 0 ? -errno : 0;
+
+	memcpy(im.number, state.base_number, sizeof(im.number));
+	if (!ret)
+		ret = write_image(&im, fd);
+	if (fd >= 0 && close(fd) && !ret)
+		ret = -errno;
+	return ret;
+}
+
+/* The files of the log that begins with the new base; those before it are not needed any more. */
+static int next_manifest(struct manifest *next, const char *base, uint64_t base_seq)
+{
+	const struct manifest *m = &state.manifest;
+	int ret = manifest_add(next, base, base_seq, 'b');
+
+	for (unsigned int i = 0; i < m->count && !ret; i++)
+		if (m->file[i].type != 'i' || m->file[i].seq < state.base_incr)
+			ret = manifest_add(next, m->file[i].name, m->file[i].seq, 'h');
+	for (unsigned int i = 0; i < m->count && !ret; i++)
+		if (m->file[i].type == 'i' && m->file[i].seq >= state.base_incr)
+			ret = manifest_add(next, m->file[i].name, m->file[i].seq, 'i');
+	return ret;
+}
+
+/* An increment that was waiting for the base gets its name. */
+static int name_increment(struct manifest *next)
+{
+	char name[NAME_MAX + 1];
+
+	if (manifest_find(next, 'i'))
+		return 0;
+	increment_name(name, state.base_incr);
+	if (renameat(state.dir_fd, TEMP_INCR, state.dir_fd, name))
+		return -errno;
+	return manifest_add(next, name, state.base_incr, 'i');
+}
+
+/* Removes the files that the log does not need, and their lines. */
+static int remove_history(void)
+{
+	struct manifest *m = &state.manifest;
+	unsigned int kept = 0;
+
+	for (unsigned int i = 0; i < m->count; i++) {
+		if (m->file[i].type != 'h')
+			m->file[kept++] = m->file[i];
+		else if (unlinkat(state.dir_fd, m->file[i].name, 0) && errno != ENOENT)
+			log_warning("%s/%s is not needed any more and cannot be removed: %s",
+				    state.path, m->file[i].name, strerror(errno));
+	}
+	if (kept == m->count)
+		return 0;
+	m->count = kept;
+	return manifest_write(m, state.dir_fd, state.manifest_name);
+}
+
+/* Puts the base that was written into force, with the increments that follow it. */
+static int use_base(void)
+{
+	uint64_t seq = manifest_last(&state.manifest, 'b') + 1;
+	struct manifest next = { 0 };
+	char name[NAME_MAX + 1];
+	int ret;
+
+	snprintf(name, sizeof(name), "%s.%" PRIu64 ".base.rdb", state.file, seq);
+	if (renameat(state.dir_fd, TEMP_BASE, state.dir_fd, name))
+		return -errno;
+	ret = next_manifest(&next, name, seq);
+	if (!ret)
+		ret = name_increment(&next);
+	if (!ret && (sync_now() || fsync(state.dir_fd)))
+		ret = -EIO;
+	if (!ret)
+		ret = manifest_write(&next, state.dir_fd, state.manifest_name);
+	if (ret) {
+		unlinkat(state.dir_fd, name, 0);
+		manifest_free(&next);
+		return ret;
+	}
+	manifest_free(&state.manifest);
+	state.manifest = next;
+	ret = remove_history();
+	if (ret)
+		log_warning("write log: %s/%s names files that are not needed: %s", state.path,
+			    state.manifest_name, strerror(-ret));
+	return 0;
+}
+
+static uint64_t file_size(const char *name)
+{
+	struct stat st;
+
+	return fstatat(state.dir_fd, name, &st, 0) ? 0 : (uint64_t)st.st_size;
+}
+
+/* Bytes of all files but the current increment. */
+static uint64_t size_of_others(void)
+{
+	const struct manifest *m = &state.manifest;
+	uint64_t last = manifest_last(m, 'i'), sum = 0;
+
+	for (unsigned int i = 0; i < m->count; i++)
+		if (m->file[i].type == 'b' || (m->file[i].type == 'i' && m->file[i].seq != last))
+			sum += file_size(m->file[i].name);
+	return sum;
+}
+
+static void conclude(int ret)
+{
+	struct writelog_info *info = &state.info;
+	uint64_t now = monotonic_ns(), others = size_of_others();
+	double seconds;
+
+	pthread_mutex_lock(&state.lock);
+	seconds = (double)(now - state.rewrite_began_ns) / 1e9;
+	info->last_rewrite_seconds = seconds;
+	info->rewrite_ok = !ret;
+	info->rewrites++;
+	info->rewrites_failed = ret ? info->rewrites_failed + 1 : 0;
+	if (!ret) {
+		info->waits_for_base = state.broken = false;
+		info->size += others - state.others;
+		info->size_at_base = info->size;
+		state.others = others;
+	}
+	state.rewrite_began_ns = 0;
+	state.unsynced_ns = state.unsynced_ns ? now : 0;
+	pthread_cond_broadcast(&state.changed);
+	pthread_mutex_unlock(&state.lock);
+	if (ret && ret != -ECANCELED)
+		log_warning("write log: no new base in %s: %s", state.path, strerror(-ret));
+	if (ret)
+		return;
+	tell();
+	note_success();
+	log_notice("write log: a base of %" PRIu64 " keys written to %s in %.3f s",
+		   atomic_load(&state.rewrite_keys), state.path, seconds);
+}
+
+/* Has the consumer begin an increment, which the base is to be followed by. */
+static int switch_and_wait(void)
+{
+	int ret;
+
+	consumer_wake(state.consumer);
+	pthread_mutex_lock(&state.lock);
+	while (state.switching && !state.closing)
+		pthread_cond_wait(&state.changed, &state.lock);
+	ret = state.switching ? -ECANCELED : state.switch_ret;
+	pthread_mutex_unlock(&state.lock);
+	return ret;
+}
+
+static void *rewrite_main(void *arg)
+{
+	int ret = switch_and_wait();
+
+	(void)arg;
+	if (!ret)
+		ret = write_base();
+	if (!ret)
+		ret = use_base();
+	if (ret)
+		unlinkat(state.dir_fd, TEMP_BASE, 0);
+	conclude(ret);
+	return NULL;
+}
+
+/* Joins the thread of a rewrite that has ended. */
+static void rewrite_reap(void)
+{
+	if (!state.rewrite_joinable)
+		return;
+	pthread_join(state.rewrite_thread, NULL);
+	state.rewrite_joinable = false;
+}
+
+int writelog_rewrite(void)
+{
+	int ret;
+
+	if (!state.on)
+		return -ENOENT;
+	pthread_mutex_lock(&state.lock);
+	if (state.rewrite_began_ns) {
+		pthread_mutex_unlock(&state.lock);
+		return -EINPROGRESS;
+	}
+	state.rewrite_began_ns = state.rewrite_tried_ns = monotonic_ns();
+	state.switching = state.info.waits_for_base || state.broken ? SWITCH_PENDING : SWITCH_NEXT;
+	pthread_mutex_unlock(&state.lock);
+	rewrite_reap();
+	atomic_store(&state.rewrite_keys, 0);
+	ret = start_thread(&state.rewrite_thread, rewrite_main);
+	state.rewrite_joinable = !ret;
+	if (!ret)
+		return 0;
+	pthread_mutex_lock(&state.lock);
+	state.rewrite_began_ns = 0;
+	state.switching = SWITCH_NONE;
+	pthread_mutex_unlock(&state.lock);
+	return ret;
+}
+
+/* With the lock. */
+static bool has_grown(void)
+{
+	uint64_t base = state.info.size_at_base ? state.info.size_at_base : 1;
+	uint64_t size = state.info.size;
+
+	return state.auto_percent && size > state.auto_min && size > base &&
+	       (size - base) * 100 / base >= state.auto_percent;
+}
+
+void writelog_second(void)
+{
+	uint64_t since = monotonic_ns() - state.rewrite_tried_ns;
+	bool needed, grown;
+
+	if (!state.on)
+		return;
+	pthread_mutex_lock(&state.lock);
+	needed = (state.info.waits_for_base || state.broken) && since > REBASE_NS;
+	grown = has_grown() && (state.info.rewrite_ok || since > REWRITE_NS);
+	pthread_mutex_unlock(&state.lock);
+	if (grown && !state.rewrite_began_ns)
+		log_notice("write log: it has grown, and gets a new base");
+	if (needed || grown)
+		writelog_rewrite();
+}
+
+void writelog_functions(void)
+{
+	uint64_t until = monotonic_ns() + RETRY_NS, wanted;
+
+	pthread_mutex_lock(&state.lock);
+	wanted = ++state.functions;
+	if (state.on && state.consumer) {
+		consumer_wake(state.consumer);
+		while (state.safe.functions < wanted && state.info.write_ok && wait_until(until))
+			;
+	}
+	pthread_mutex_unlock(&state.lock);
+}
+
+/* ---- beginning and ending ----------------------------------------------------------- */
+
+/* Opens the directory, and makes it if there is none.  0, or -errno with a sentence. */
+static int open_dir(const struct config *cfg, bool make, char *err, size_t err_len)
+{
+	int ret;
+
+	snprintf(state.path, sizeof(state.path), "%s/%s", cfg->dir, cfg->appenddirname);
+	snprintf(state.file, sizeof(state.file), "%s", cfg->appendfilename);
+	snprintf(state.manifest_name, sizeof(state.manifest_name), "%s.manifest", state.file);
+	if (make && mkdir(state.path, 0750) && errno != EEXIST) {
+		ret = -errno;
+		snprintf(err, err_len, "the directory %s cannot be made: %s", state.path,
+			 strerror(-ret));
+		return ret;
+	}
+	state.dir_fd = open(state.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (state.dir_fd >= 0)
+		return 0;
+	ret = -errno;
+	snprintf(err, err_len, "the directory %s cannot be opened: %s", state.path, strerror(-ret));
+	return ret;
+}
+
+static void close_files(void)
+{
+	if (state.fd >= 0)
+		close(state.fd);
+	if (state.dir_fd >= 0)
+		close(state.dir_fd);
+	state.fd = state.dir_fd = -1;
+	manifest_free(&state.manifest);
+	aof_free(&state.text);
+}
+
+static int read_manifest(char *err, size_t err_len)
+{
+	char path[PATH_MAX + NAME_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", state.path, state.manifest_name);
+	return manifest_read(&state.manifest, state.dir_fd, state.manifest_name, path, err,
+			     err_len);
+}
+
+/* A Redis before 7 has one file, which is not read: it must not be passed over in silence. */
+static int find_old(const struct config *cfg, char *err, size_t err_len)
+{
+	char path[PATH_MAX + NAME_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", cfg->dir, cfg->appendfilename);
+	if (access(path, F_OK))
+		return -ENOENT;
+	snprintf(err, err_len,
+		 "%s is a log of a Redis before 7: start a Redis 7 with it once, which makes a "
+		 "directory of it, or take it away",
+		 path);
+	return -ENOTSUP;
+}
+
+int writelog_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
+		  size_t err_len)
+{
+	struct replay_place place = { .path = state.path, .manifest = &state.manifest };
+	int ret = open_dir(cfg, false, err, err_len);
+
+	*keys = 0;
+	if (ret == -ENOENT)
+		return find_old(cfg, err, err_len);
+	if (!ret)
+		ret = read_manifest(err, err_len);
+	place.dir_fd = state.dir_fd;
+	if (!ret)
+		ret = fill_remove_rest(st, err, err_len);
+	if (!ret)
+		ret = replay_load(&place, st, cfg, keys, err, err_len);
+	close_files();
+	if (ret == -ENOENT)
+		return find_old(cfg, err, err_len);
+	state.loaded = !ret;
+	if (!ret)
+		log_notice("%s: %" PRIu64 " keys loaded", state.path, *keys);
+	return ret;
+}
+
+/* Goes on with the last increment at its last position, if the feed still has what comes next. */
+static int resume(struct store *st, char *err, size_t err_len)
+{
+	const struct replay_place place = { state.dir_fd, state.path, &state.manifest };
+	char name[NAME_MAX + 1];
+	struct replay_end end;
+	bool resumed = false;
+	int ret = replay_find_end(&place, &end, err, err_len);
+
+	if (ret)
+		return ret;
+	if (!end.id[0] || !end.size) {
+		snprintf(err, err_len, "it is of another server");
+		return -ENOENT;
+	}
+	snprintf(state.id, sizeof(state.id), "%s", end.id);
+	ret = consumer_open(st, state.id, &logging, NULL, &state.consumer, &resumed);
+	if (ret) {
+		snprintf(err, err_len, "the change feed cannot be read: %s", strerror(-ret));
+		return ret;
+	}
+	if (!resumed || !feed_seek(consumer_reader(state.consumer), end.position)) {
+		snprintf(err, err_len, "changes were made that are not in it");
+		return -ENOENT;
+	}
+	increment_name(name, manifest_last(&state.manifest, 'i'));
+	state.fd = openat(state.dir_fd, name, O_RDWR | O_CLOEXEC);
+	if (state.fd < 0 || ftruncate(state.fd, (off_t)end.size)) {
+		snprintf(err, err_len, "%s cannot be opened: %s", name, strerror(errno));
+		return -EIO;
+	}
+	state.now = (struct point){ .size = end.size, .position = end.position, .selected = NO_DB };
+	memcpy(state.now.number, end.number, sizeof(end.number));
+	state.safe = state.now;
+	state.others = size_of_others();
+	state.info.written = end.position;
+	return 0;
+}
+
+bool writelog_resume(struct store *st, const struct config *cfg)
+{
+	char err[512];
+	int ret = open_dir(cfg, false, err, sizeof(err));
+
+	if (!ret)
+		ret = read_manifest(err, sizeof(err));
+	if (!ret)
+		ret = resume(st, err, sizeof(err));
+	state.resumed = !ret;
+	if (!ret)
+		return true;
+	if (ret != -ENOENT || state.consumer)
+		log_warning("%s is not gone on with, the store gets a new log: %s", state.path,
+			    err);
+	consumer_close(state.consumer, false);
+	state.consumer = NULL;
+	close_files();
+	return false;
+}
+
+/* A name for the reader that no other log has had. */
+static int draw_id(void)
+{
+	uint64_t id;
+
+	if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id))
+		return -errno;
+	snprintf(state.id, sizeof(state.id), "%016" PRIx64, id);
+	return 0;
+}
+
+/* Begins to read the feed, for a log that has no file for it yet. */
+static int begin_anew(struct store *st, const struct config *cfg, char *err, size_t err_len)
+{
+	bool resumed;
+	int ret = open_dir(cfg, true, err, err_len);
+
+	if (!ret) {
+		ret = read_manifest(err, err_len);
+		ret = ret == -ENOENT ? 0 : ret;
+	}
+	if (ret)
+		return ret;
+	ret = draw_id();
+	if (!ret)
+		ret = consumer_open(st, state.id, &logging, NULL, &state.consumer, &resumed);
+	if (ret)
+		snprintf(err, err_len, "the change feed cannot be read: %s", strerror(-ret));
+	memset(&state.now, 0, sizeof(state.now));
+	store_numbers(st, state.now.number);
+	state.safe = state.now;
+	state.others = 0;
+	return ret;
+}
+
+static int start_threads(char *err, size_t err_len)
+{
+	int ret;
+
+	state.closing = false;
+	ret = start_thread(&state.sync_thread, sync_main);
+	state.sync_runs = !ret;
+	if (!ret)
+		ret = consumer_start(state.consumer);
+	if (ret)
+		snprintf(err, err_len, "no thread for the write log: %s", strerror(-ret));
+	return ret;
+}
+
+/* A log that was loaded, or gone on with, has its base. */
+static int begin_files(bool serving, char *err, size_t err_len)
+{
+	int ret = state.info.waits_for_base ? writelog_rewrite() : 0;
+
+	pthread_mutex_lock(&state.lock);
+	while (!ret && !serving && state.rewrite_began_ns)
+		pthread_cond_wait(&state.changed, &state.lock);
+	if (!ret && !serving && !state.info.rewrite_ok)
+		ret = -EIO;
+	pthread_mutex_unlock(&state.lock);
+	if (ret)
+		snprintf(err, err_len, "the write log in %s cannot be begun: see the log",
+			 state.path);
+	return ret;
+}
+
+/* The increments that were loaded, and one more, are the log. */
+static int begin_behind(char *err, size_t err_len)
+{
+	int ret = switch_next(feed_reached(consumer_reader(state.consumer)));
+
+	state.others = size_of_others();
+	if (ret)
+		snprintf(err, err_len, "the write log in %s cannot be written: %s", state.path,
+			 strerror(-ret));
+	return ret;
+}
+
+static int begin(struct store *st, const struct config *cfg, bool serving, char *err,
+		 size_t err_len)
+{
+	int ret = state.resumed ? 0 : begin_anew(st, cfg, err, err_len);
+
+	state.st = st;
+	if (!ret && state.loaded)
+		ret = begin_behind(err, err_len);
+	state.info = (struct writelog_info){ .write_ok = true,
+					     .rewrite_ok = true,
+					     .last_rewrite_seconds = -1,
+					     .waits_for_base = !state.resumed && !state.loaded,
+					     .written = state.now.position,
+					     .size = state.others + state.now.size };
+	state.info.size_at_base = state.info.size;
+	state.failed = state.in_txn = state.broken = false;
+	state.functions = state.safe.functions = state.now.functions = 0;
+	state.retry_ns = state.unsynced_ns = state.sync_ns = state.writing_ns = 0;
+	atomic_store(&state.rewrite_stop, false);
+	if (!ret && state.fd >= 0)
+		ret = sync_now();
+	if (!ret)
+		ret = start_threads(err, err_len);
+	state.on = !ret;
+	if (!ret)
+		ret = begin_files(serving, err, err_len);
+	if (ret)
+		writelog_close(false);
+	return ret;
+}
+
+int writelog_configure(struct store *st, const struct config *cfg, bool serving, char *err,
+		       size_t err_len)
+{
+	pthread_mutex_lock(&state.lock);
+	if (state.appendfsync != cfg->appendfsync && state.unsynced_ns)
+		state.unsynced_ns = monotonic_ns();
+	state.appendfsync = cfg->appendfsync;
+	atomic_store(&state.awaited, cfg->appendonly && cfg->appendfsync == APPENDFSYNC_ALWAYS);
+	state.timestamps = cfg->aof_timestamps;
+	state.no_sync_on_rewrite = cfg->no_sync_on_rewrite;
+	state.auto_percent = cfg->auto_rewrite_percent;
+	state.auto_min = cfg->auto_rewrite_min;
+	pthread_mutex_unlock(&state.lock);
+	if (cfg->appendonly && !state.on)
+		return begin(st, cfg, serving, err, err_len);
+	if (!cfg->appendonly && state.on)
+		writelog_close(false);
+	return 0;
+}
+
+/* Until what has changed so far is in the file. */
+static void drain(void)
+{
+	uint64_t until = monotonic_ns() + CLOSE_NS, head = feed_head(state.st);
+
+	consumer_wake(state.consumer);
+	pthread_mutex_lock(&state.lock);
+	while (state.info.written < head && state.info.write_ok && wait_until(until))
+		;
+	pthread_mutex_unlock(&state.lock);
+}
+
+void writelog_close(bool keep)
+{
+	if (state.on && keep)
+		drain();
+	pthread_mutex_lock(&state.lock);
+	state.on = false;
+	state.closing = true;
+	pthread_cond_broadcast(&state.changed);
+	pthread_mutex_unlock(&state.lock);
+	atomic_store(&state.rewrite_stop, true);
+	rewrite_reap();
+	consumer_close(state.consumer, keep);
+	state.consumer = NULL;
+	if (state.sync_runs)
+		pthread_join(state.sync_thread, NULL);
+	state.sync_runs = state.resumed = state.loaded = false;
+	if (state.fd >= 0)
+		sync_now();
+	close_files();
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The write log: every change of the store, of both front ends, in files that Redis 7 can load, too
+ * (`appendonly yes`).  docs/persistence.md says what it promises, and why it is right.
+ *
+ *   consumer   a thread that reads the change feed and writes to the current increment
+ *   sync       a thread that has the disk take what was written, each second
+ *   rewrite    a thread that writes a new base beside traffic (BGREWRITEAOF)
+ *
+ * There is one log in a process.  None of the functions keeps a reference to `cfg`.  Errors are
+ * negative errno values; messages are one sentence without newline.  By the main thread, but for
+ * those that say otherwise.
+ */
+#ifndef XKV_WRITELOG_H
+#define XKV_WRITELOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct config;
+struct store;
+
+/*
+ * For a store that has served before, before feed_adopted(): goes on with the log of an earlier
+ * xkvd, if that is what the changes are missing in that were made since.  Else writelog_start()
+ * begins anew: the store has everything.  Returns whether functions were taken from the log.
+ */
+bool writelog_resume(struct store *st, const struct config *cfg);
+
+/*
+ * Loads the log into a store that has never served.  0 and the number of keys that were set;
+ * -ENOENT: there is no log; else an error with a sentence that names file and offset.
+ */
+int writelog_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
+		  size_t err_len);
+
+/*
+ * Begins or ends the log, as `appendonly` says, and does as the other directives say from now on.
+ * `serving`: clients do not wait for the first base, which is written meanwhile.
+ */
+int writelog_configure(struct store *st, const struct config *cfg, bool serving, char *err,
+		       size_t err_len);
+
+/* Ends it.  With `keep` the next xkvd goes on with it, and misses nothing. */
+void writelog_close(bool keep);
+
+/* A new base in the background.  0, -EINPROGRESS, -ENOENT: there is no log, or -errno. */
+int writelog_rewrite(void);
+
+/* Once a second: begins what is due. */
+void writelog_second(void);
+
+/* Libraries of functions have changed: returns when that is in the log.  Any thread. */
+void writelog_functions(void);
+
+struct writelog_info {
+	bool on;
+	bool waits_for_base; /* what is on the disk is no whole log yet */
+	bool write_ok, rewrite_ok;
+	bool rewriting;
+	double rewrite_seconds, last_rewrite_seconds; /* of the one in progress; -1 = none */
+	uint64_t rewrites, rewrites_failed;	      /* the latter in a row */
+	uint64_t size, size_at_base; /* bytes of all files; when the base was new */
+	uint64_t delayed;	     /* syncs that took longer than a second */
+	bool syncing;
+	uint64_t written, synced; /* positions in the change feed (store/feed.h) */
+	char error[256];	  /* a sentence: why it is not written; "" = it is */
+};
+/* Any thread. */
+void writelog_status(struct writelog_info *out);
+
+/* Why writes have to be refused, "" = they have not. */
+void writelog_refuses(char text[256]);
+
+/*
+ * With `appendfsync always`, a reply that tells of a change is sent when the disk has it: when
+ * writelog_is_synced() says so of the position in the change feed that this returns, for all that
+ * has changed so far.  0: nothing has to be waited for.  *writers: only clients that have changed
+ * something wait; the disk takes nothing, and others read on.
+ */
+uint64_t writelog_awaits(bool *writers);
+bool writelog_is_synced(uint64_t position);
+/* Waits for that, but not for ever.  False: it is not there. */
+bool writelog_wait(void);
+
+/* Calls `fn`, by any thread, when the functions above may say something else; NULL: no more. */
+void writelog_tell(void (*fn)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,557 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 60
+"""The write log: what it holds is what clients were told, for xkvd and for a stock Redis."""
+import contextlib
+import os
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import proto
+import pytest
+import redis as redis_py
+from conftest import LONG, run, wait_for
+
+pytestmark = pytest.mark.seconds(120)
+
+OPTIONS = ("--appendonly", "yes", "--save", "")
+
+
+def content(client_of, databases=4):
+    """All entries: {(database, key): (value, expiry)}."""
+    found = {}
+    for db in range(databases):
+        client = client_of(db)
+        for key in client.scan_iter(count=1000):
+            found[db, key] = (client.get(key), client.execute_command("PEXPIRETIME", key))
+    return found
+
+
+def content_of(d):
+    return content(lambda db: d.redis(db=db))
+
+
+def log_dir(d):
+    return d.dir / "appendonlydir"
+
+
+def increments(d):
+    return sorted(log_dir(d).glob("*.incr.aof"))
+
+
+def written(d):
+    """Everything that has changed so far is in the log."""
+    def done():
+        info = d.redis().info("persistence")
+        return info["xkv_log_written"] == info["xkv_log_head"] and not info["aof_pending_rewrite"]
+
+    wait_for(done, 20, "the log has everything")
+
+
+def reborn(d):
+    """As after a reboot: only the files are left."""
+    d.stop()
+    d.detach()
+    d.start()
+
+
+@contextlib.contextmanager
+def stock(directory, *options):
+    """A stock redis-server with a log in this directory; on a socket whose path is short."""
+    place = Path(tempfile.mkdtemp(prefix="xkv-"))
+    server = subprocess.Popen(
+        ["redis-server", "--port", "0", "--unixsocket", str(place / "s"), "--dir", str(directory),
+         "--save", "", "--appendonly", "yes", "--logfile", str(place / "log"), *options],
+        stdin=subprocess.DEVNULL)
+
+    def client_of(db=0):
+        return redis_py.Redis(unix_socket_path=str(place / "s"), db=db)
+
+    def ready():
+        assert server.poll() is None, (place / "log").read_text()
+        with contextlib.suppress(redis_py.ConnectionError, redis_py.BusyLoadingError):
+            return client_of().ping()
+
+    try:
+        wait_for(ready, 20, "redis-server loads the log")
+        yield client_of
+    finally:
+        server.terminate()
+        server.wait(10)
+        shutil.rmtree(place)
+
+
+def change_everything(d, seed, count=400):
+    """Changes of every kind, through both doors."""
+    draw = random.Random(seed)
+    udp, clients = d.udp(), [d.redis(db=db) for db in range(4)]
+    keys = [b"key-%d" % i for i in range(60)] + [b"k" * 300, b"l" * 5000]
+    for _ in range(count):
+        client, key = draw.choice(clients), draw.choice(keys)
+        value = os.urandom(draw.choice([0, 1, 20, 200, 1500, 40_000]))
+        kind = draw.randrange(14)
+        if kind < 3:
+            client.set(key, value, px=draw.choice([None, 1, 1_000_000]))
+        elif kind == 3:
+            client.append(key, value)
+        elif kind == 4:
+            client.delete(key, draw.choice(keys))
+        elif kind == 5:
+            client.pexpire(key, draw.choice([1_000_000, -1]))
+        elif kind == 6:
+            client.persist(key)
+        elif kind == 7:
+            with client.pipeline() as p:
+                p.set(key, value).delete(draw.choice(keys)).setrange(draw.choice(keys), 3, b"xx")
+                p.execute()
+        elif kind == 8:
+            client.mset({draw.choice(keys): value for _ in range(5)})
+        elif kind == 9 and draw.random() < 0.3:
+            client.swapdb(draw.randrange(4), draw.randrange(4))
+        elif kind == 10 and draw.random() < 0.1:
+            client.flushdb()
+        elif kind == 11:
+            udp.set(b"udp-%d" % draw.randrange(30), value[:1000], ttl=draw.choice([0, 1_000_000]))
+        elif kind == 12:
+            udp.delete(b"udp-%d" % draw.randrange(30))
+        else:
+            udp.ask(proto.set_(b"udp-a", value[:100]), proto.set_(b"udp-b", value[:100]),
+                    flags=proto.F_ATOMIC)
+    udp.close()
+
+
+def test_a_stock_redis_loads_it(xkvd, tmp_path):
+    d = xkvd(*OPTIONS, "--aof-timestamp-enabled", "yes")
+    for seed in range(3):
+        change_everything(d, seed)
+        if seed == 1:
+            d.redis().bgrewriteaof()
+    written(d)
+    time.sleep(0.05)  # what expires has expired
+    expected = content_of(d)
+    assert len(expected) > 50
+    d.stop()
+    said = run("redis-check-aof", log_dir(d) / "appendonly.aof.manifest").stdout
+    assert "All AOF files and manifest are valid" in said
+    assert b"#TS:" in increments(d)[-1].read_bytes()
+    shutil.copytree(log_dir(d), tmp_path / "appendonlydir")
+    with stock(tmp_path) as client_of:
+        assert content(client_of) == expected
+    reborn(d)
+    assert content_of(d) == expected
+    d.stop()
+    shutil.rmtree(log_dir(d))
+    shutil.copytree(tmp_path / "appendonlydir", log_dir(d))  # as the stock Redis has left it
+    reborn(d)
+    assert content_of(d) == expected
+
+
+def test_the_log_of_a_stock_redis(xkvd, tmp_path):
+    with stock(tmp_path, "--aof-timestamp-enabled", "yes") as client_of:
+        one = client_of()
+        for i in range(50):
+            one.set(f"key-{i}", f"value-{i}" * 50, ex=1000 if i % 3 else None)
+        one.bgrewriteaof()
+        wait_for(lambda: not one.info("persistence")["aof_rewrite_in_progress"], 20)
+        with one.pipeline() as p:
+            p.set("a", "1").incr("a").incrby("n", 5).decr("n").append("text", "more")
+            p.execute()
+        one.setex("short", 1000, "x")
+        one.getset("a", "old and new")
+        one.expire("key-1", 5000)
+        one.persist("key-2")
+        one.mset({"m1": "1", "m2": "2"})
+        one.delete("key-4", "key-5")
+        client_of(2).set("two", "2")
+        one.swapdb(2, 3)
+        client_of(1).set("gone", "1")
+        client_of(1).flushdb()
+        one.function_load("#!lua name=lib\nredis.register_function('f', function() return 7 end)")
+        expected = content(client_of)
+    shutil.copytree(tmp_path / "appendonlydir", tmp_path / "kept")
+    d = xkvd(*OPTIONS, run=False)
+    shutil.copytree(tmp_path / "kept", log_dir(d))
+    d.start()
+    assert content_of(d) == expected
+    assert d.redis().fcall("f", 0) == 7
+    d.redis().set("ours", "1")
+    reborn(d)
+    assert content_of(d) == {**expected, (0, b"ours"): (b"1", -1)}
+    assert d.redis().fcall("f", 0) == 7
+
+
+def test_other_types_are_refused_by_name(xkvd, tmp_path):
+    with stock(tmp_path) as client_of:
+        client_of().set("a", "1")
+        client_of().rpush("list", "1", "2")
+    d = xkvd(*OPTIONS, run=False)
+    shutil.copytree(tmp_path / "appendonlydir", log_dir(d))
+    d.start(wait=False)
+    assert d.wait() == 1
+    assert "appendonly.aof.1.incr.aof, offset 50: rpush: xkv does not replay this" in \
+        d.log().lower()
+    with stock(tmp_path) as client_of:
+        client_of().bgrewriteaof()
+        wait_for(lambda: not client_of().info("persistence")["aof_rewrite_in_progress"], 20)
+    shutil.rmtree(log_dir(d))
+    shutil.copytree(tmp_path / "appendonlydir", log_dir(d))
+    d.start(wait=False)
+    assert d.wait() == 1
+    assert 'the key "list" is a list' in d.log()
+
+
+class Writers:
+    """
+    Clients that write numbers to keys of their own, over UDP and RESP, and know what was
+    acknowledged: what is stored is that number, or the next one, whose reply did not come.
+    """
+
+    def __init__(self, d):
+        self.d, self.done = d, threading.Event()
+        self.told = {}
+        self.threads = [threading.Thread(target=self._run, args=(write, number))
+                        for number in range(2) for write in (self._udp, self._resp, self._txn)]
+
+    def _run(self, write, number):
+        name = f"{write.__name__}-{number}"
+        n, client = 0, None
+        while not self.done.is_set():
+            try:
+                client = client or (self.d.udp(timeout=0.3) if write == self._udp
+                                    else self.d.redis(socket_timeout=5))
+                write(client, name, n)
+            except (OSError, AssertionError, redis_py.RedisError):
+                client = None
+                time.sleep(0.01)
+                continue  # the same number again: it may have been written
+            self.told[name] = n
+            n += 1
+
+    @staticmethod
+    def _udp(udp, name, n):
+        status = udp.set(f"{name}-{n % 50}".encode(), b"%d" % n).status
+        assert status == 0, status
+
+    @staticmethod
+    def _resp(client, name, n):
+        client.set(f"{name}-{n % 50}", b"%d" % n + b"." * (20_000 if n % 7 == 0 else 0))
+
+    @staticmethod
+    def _txn(client, name, n):
+        with client.pipeline() as p:
+            p.set(f"{name}-{n % 50}", n).set(f"{name}-twin-{n % 50}", n)
+            p.execute()
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        for thread in self.threads:
+            thread.join()
+
+    def check(self, found):
+        assert len(self.told) == len(self.threads), self.told
+        for name, last in self.told.items():
+            for n in range(max(0, last - 49), last + 1):
+                value, _ = found[0, f"{name}-{n % 50}".encode()]
+                number = int(value.rstrip(b"."))
+                assert number == n or (number == last + 1 and n == last - 49), (name, last, n)
+                if name.startswith("_txn"):
+                    assert found[0, f"{name}-twin-{n % 50}".encode()][0] == value
+
+
+@pytest.mark.sanitized
+@pytest.mark.seconds(900 if LONG else 170)
+def test_killed_under_load(xkvd):
+    d = xkvd(*OPTIONS)
+    draw = random.Random(1)
+    with Writers(d) as writers:
+        for i in range(100 if LONG else 14):
+            time.sleep(0.05 + draw.random() * 0.3)
+            if i % 3 == 1:
+                with contextlib.suppress(redis_py.RedisError):
+                    d.redis().bgrewriteaof()
+                time.sleep(draw.random() * 0.05)
+            d.kill()
+            time.sleep(draw.random() * 0.2)  # XDP goes on
+            d.start()
+        time.sleep(0.3)
+    written(d)
+    expected = content_of(d)
+    writers.check(expected)
+    assert "not gone on with" not in d.log(), d.log()
+    d.kill()
+    d.detach()
+    d.start()
+    assert content_of(d) == expected
+    print(writers.told)
+
+
+def test_what_xdp_does_without_xkvd(xkvd):
+    d = xkvd(*OPTIONS)
+    with d.udp() as udp:
+        udp.set(b"a", b"1")
+        d.kill()
+        udp.set(b"a", b"2")  # is in the ring only
+        d.start()
+        written(d)
+        d.stop()
+        udp.set(b"a", b"3")
+    d.start()
+    written(d)
+    reborn(d)
+    assert d.redis().get("a") == b"3"
+
+
+def test_the_log_wins_over_the_snapshot(xkvd):
+    d = xkvd(*OPTIONS)
+    client = d.redis()
+    client.set("key", "in the snapshot")
+    client.save()
+    client.set("key", "in the log")
+    reborn(d)
+    assert d.redis().get("key") == b"in the log"
+
+
+def test_begun_with_a_snapshot(xkvd):
+    d = xkvd("--save", "")
+    d.redis().set("key", "value")
+    d.redis().save()
+    d.stop()
+    d.detach()
+    d.options[:] = OPTIONS
+    d.start()
+    assert d.redis().get("key") == b"value"
+    (d.dir / "dump.rdb").unlink()
+    reborn(d)
+    assert d.redis().get("key") == b"value"
+
+
+def test_switched_on_and_off(xkvd):
+    d = xkvd("--save", "")
+    client = d.redis()
+    client.set("before", "1")
+    assert client.info("persistence")["aof_enabled"] == 0
+    with pytest.raises(redis_py.ResponseError, match="no append-only file"):
+        client.bgrewriteaof()
+    client.config_set("appendonly", "yes")
+    client.set("while", "1")
+    written(d)
+    first = increments(d)
+    client.config_set("appendonly", "no")
+    client.set("between", "1")
+    client.config_set("appendonly", "yes")
+    client.delete("before")
+    written(d)
+    assert increments(d) != first
+    expected = content_of(d)
+    d.kill()
+    d.options[:] = OPTIONS
+    d.start()
+    assert "not gone on with" not in d.log()
+    reborn(d)
+    assert content_of(d) == expected
+    d.stop()
+    d.options[:] = ["--save", ""]
+    d.start()
+    d.redis().set("not logged", "1")
+    d.stop()
+    d.options[:] = OPTIONS
+    d.start()
+    assert "changes were made that are not in it" in d.log()
+    written(d)
+    reborn(d)
+    assert d.redis().get("not logged") == b"1"
+
+
+def test_rewritten_when_it_has_grown(xkvd):
+    d = xkvd(*OPTIONS, "--auto-aof-rewrite-min-size", "200kb")
+    client = d.redis()
+    for i in range(400):
+        client.set("key", f"{i}" * 500)
+    wait_for(lambda: client.info("persistence")["aof_rewrites"] > 1, 10)
+    wait_for(lambda: client.info("persistence")["aof_current_size"] < 100_000, 10)
+    assert client.info("persistence")["aof_last_bgrewrite_status"] == "ok"
+    assert len(list(log_dir(d).iterdir())) == 3
+    reborn(d)
+    assert d.redis().get("key") == b"399" * 500
+
+
+def test_rewritten_under_load(xkvd):
+    d = xkvd(*OPTIONS)
+    d.redis().mset({f"old-{i}": i for i in range(1000)})
+    with Writers(d) as writers:
+        for _ in range(20 if LONG else 6):
+            d.redis().bgrewriteaof()
+            d.redis().delete(f"old-{random.randrange(1000)}")
+            wait_for(lambda: not d.redis().info("persistence")["aof_rewrite_in_progress"], 20)
+    written(d)
+    assert d.redis().info("persistence")["aof_rewrites_consecutive_failures"] == 0
+    expected = content_of(d)
+    writers.check(expected)
+    reborn(d)
+    assert content_of(d) == expected
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 8 MiB, with a file that takes a part of it."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=8m", "none", place)
+    (place / "ballast").write_bytes(bytes(6 << 20))
+    yield place
+    run("umount", "-l", place)
+
+
+def test_a_disk_that_fills_up(xkvd, small_disk):
+    d = xkvd(*OPTIONS, run=False)
+    d.dir = small_disk
+    d.start()
+    client, told = d.redis(), {}
+    with pytest.raises(redis_py.ResponseError, match="MISCONF Errors writing to the AOF file: "
+                                                     ".*No space left"), d.udp() as udp:
+        for i in range(20_000):
+            client.set(f"key-{i}", f"{i}" * 100)
+            told[f"key-{i}"] = f"{i}" * 100
+            if udp.set(b"udp-%d" % i, b"%d" % i).status == 0:
+                told[f"udp-{i}"] = f"{i}"
+    info = client.info("persistence")
+    assert info["aof_last_write_status"] == "err" and "No space left" in info["xkv_log_error"]
+    assert client.get("key-1") == b"1" * 100
+    with d.udp() as udp:
+        assert udp.get(b"udp-1").value == b"1"
+        assert udp.set(b"udp-1", b"2").status_name == "READ_ONLY"
+    (small_disk / "ballast").unlink()
+    wait_for(lambda: client.info("persistence")["aof_last_write_status"] == "ok", 10)
+
+    def writable():
+        with contextlib.suppress(redis_py.ResponseError):
+            return client.set("after", "1")
+
+    wait_for(writable, 10)
+    told["after"] = "1"
+    written(d)
+    d.kill()
+    run("redis-check-aof", log_dir(d) / "appendonly.aof.manifest")
+    d.detach()
+    d.start()
+    client = d.redis()
+    lost = {key: value for key, value in told.items() if client.get(key) != value.encode()}
+    assert not lost, list(lost.items())[:3]
+
+
+def test_truncated_and_damaged(xkvd):
+    d = xkvd(*OPTIONS)
+    for i in range(10):
+        d.redis().set(f"key-{i}", "value")
+    written(d)
+    d.stop()
+    d.detach()
+    path, = increments(d)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:whole.index(b"key-7") + 2])
+    d.options += ["--aof-load-truncated", "no"]
+    d.start(wait=False)
+    assert d.wait() == 1
+    assert f"{path}, offset" in d.log() and "the file ends in the middle of a command" in d.log()
+    assert not d.pins.exists()
+    d.options[-1] = "yes"
+    d.start()
+    assert "is cut off" in d.log()
+    assert d.redis().dbsize() == 7
+    d.stop()
+    d.detach()
+    path.write_bytes(whole.replace(b"key-3", b"key-30"))
+    d.start(wait=False)
+    assert d.wait() == 1
+    assert "the end of a word is not where its length says" in d.log()
+    assert "redis-check-aof --fix" in d.log()
+
+
+def test_functions_are_logged(xkvd):
+    d = xkvd(*OPTIONS)
+    client = d.redis()
+    load = "#!lua name=%s\nredis.register_function('%s', function() return %d end)"
+    client.function_load(load % ("one", "f", 1))
+    client.bgrewriteaof()
+    client.function_load(load % ("two", "g", 2))
+    client.execute_command("FUNCTION", "LOAD", "REPLACE", load % ("one", "f", 3))
+    d.kill()
+    d.start()
+    assert (d.redis().fcall("f", 0), d.redis().fcall("g", 0)) == (3, 2)
+    reborn(d)
+    assert (d.redis().fcall("f", 0), d.redis().fcall("g", 0)) == (3, 2)
+    d.redis().execute_command("FUNCTION", "DELETE", "two")
+    reborn(d)
+    assert len(d.redis().execute_command("FUNCTION", "LIST")) == 1
+
+
+def test_always_means_on_disk(xkvd, tmp_path):
+    d = xkvd(*OPTIONS, "--appendfsync", "always")
+    with d.udp() as udp:
+        assert udp.set(b"key", b"1").status_name == "READ_ONLY"
+    assert "appendfsync always: writes over UDP are refused" in d.log()
+    trace, client = tmp_path / "trace", d.redis()
+    strace = subprocess.Popen(["strace", "-f", "-p", str(d.process.pid), "-o", str(trace), "-s",
+                               "100000", "-e", "trace=pwrite64,fdatasync,writev"],
+                              stderr=subprocess.DEVNULL)
+    wait_for(lambda: client.incr("n") and trace.exists() and "fdatasync" in trace.read_text(), 20,
+             "strace runs")
+
+    def count(number):
+        other = d.redis()
+        other.set(f"n-{number}", number * 1000)
+        for _ in range(20):
+            other.incr(f"n-{number}")
+
+    threads = [threading.Thread(target=count, args=(number,)) for number in range(11, 19)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    strace.terminate()
+    strace.wait()
+    # One thread writes and syncs.  Each number is written once, and replied once.
+    is_written, is_covered, is_synced, syncs, replies = set(), set(), set(), 0, 0
+    for line in trace.read_text().splitlines():
+        call = line.split(None, 1)[1]
+        if call.startswith("pwrite64("):
+            is_written |= set(re.findall(r"\\r\\n(1[1-8]0[0-2]\d)\\r\\n", call))
+        if call.startswith("fdatasync("):
+            is_covered = set(is_written)
+        if "fdatasync" in call and call.endswith(" = 0"):
+            is_synced, syncs = is_covered, syncs + 1
+        for number in re.findall(r'":(1[1-8]0[0-2]\d)\\r', call) if "writev" in call else ():
+            replies += 1
+            assert number in is_synced, line
+    assert replies == 160 and 0 < syncs < 320, (replies, syncs)
+
+
+def test_always_with_a_disk_that_is_full(xkvd, small_disk):
+    d = xkvd(*OPTIONS, "--appendfsync", "always", run=False)
+    d.dir = small_disk
+    d.start()
+    client = d.redis(socket_timeout=3)
+    told = 0
+    with pytest.raises((redis_py.TimeoutError, redis_py.ResponseError)):
+        for i in range(100):
+            client.set(f"key-{i}", b"x" * 100_000)
+            told += 1
+    other = d.redis(socket_timeout=3)
+    assert other.get("key-0") == b"x" * 100_000  # read on
+    assert other.info("persistence")["aof_last_write_status"] == "err"
+    d.kill()
+    (small_disk / "ballast").unlink()
+    d.detach()
+    d.start()
+    assert d.redis().dbsize() >= told > 5

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Loading a write log: what a crash may leave of it, and what damage may make of it.  Each byte is
+ * cut off, and each is changed.  The store is userstore.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loader/config.h"
+#include "loader/persist/aof.h"
+#include "loader/persist/manifest.h"
+#include "loader/persist/rdb.h"
+#include "loader/persist/writelog.h"
+#include "loader/util/log.h"
+#include "userstore.h"
+
+#define MANIFEST                                                                                   \
+	"file a.aof.1.base.rdb seq 1 type b\n"                                                     \
+	"file a.aof.1.incr.aof seq 1 type i\n"                                                     \
+	"file a.aof.2.incr.aof seq 2 type i\n"
+
+struct bed {
+	char dir[64];
+	struct config cfg;
+	struct store *st;
+	struct store_ctx *ctx;
+	struct aof_text log;
+	size_t end[16]; /* of each unit of `log` that takes effect as a whole */
+	unsigned int units;
+};
+
+static struct bed bed;
+static char error[512];
+
+/* ---- the files ------------------------------------------------------------- */
+
+static void put_file(const char *name, const void *bytes, size_t len)
+{
+	char path[256];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/log/%s", bed.dir, name);
+	f = fopen(path, "wb");
+	assert_non_null(f);
+	if (len)
+		assert_int_equal(fwrite(bytes, len, 1, f), 1);
+	assert_int_equal(fclose(f), 0);
+}
+
+static void put_text(const char *name, const char *text)
+{
+	put_file(name, text, strlen(text));
+}
+
+static size_t file_size(const char *name)
+{
+	char path[256];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/log/%s", bed.dir, name);
+	assert_int_equal(stat(path, &st), 0);
+	return (size_t)st.st_size;
+}
+
+static void put_base(void)
+{
+	struct rdb_writer *w;
+	char path[256];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/log/a.aof.1.base.rdb", bed.dir);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	w = rdb_writer_new(fd);
+	assert_true(fd >= 0 && w);
+	rdb_write_header(w, 2, 0);
+	rdb_write_base_mark(w);
+	rdb_write_key(w, "base", 4, "1", 1, 0);
+	rdb_write_key(w, "expired", 7, "old", 3, 1000); /* a PERSIST follows */
+	assert_int_equal(rdb_write_end(w), 0);
+	rdb_writer_free(w);
+	close(fd);
+}
+
+static void words(unsigned int argc, const char *const *argv)
+{
+	aof_command(&bed.log, argc);
+	for (unsigned int i = 0; i < argc; i++)
+		aof_name(&bed.log, argv[i]);
+}
+
+#define COMMAND(...)                                                                               \
+	words(sizeof((const char *[]){ __VA_ARGS__ }) / sizeof(char *),                            \
+	      (const char *[]){ __VA_ARGS__ })
+#define UNIT_ENDS() (bed.end[bed.units++] = bed.log.len)
+
+/* Each unit adds a key to database 0, "k0" the first. */
+static void make_log(void)
+{
+	COMMAND("SET", "k0", "zero");
+	UNIT_ENDS();
+	COMMAND("MULTI");
+	COMMAND("SELECT", "1");
+	COMMAND("SET", "other", "1");
+	COMMAND("SELECT", "0");
+	COMMAND("SET", "k1", "one", "PXAT", "99999999999999");
+	COMMAND("EXEC");
+	UNIT_ENDS();
+	aof_annotation(&bed.log, "TS:1700000000");
+	COMMAND("SET", "k2", "");
+	UNIT_ENDS();
+	COMMAND("SET", "k3", "1\r\n#XKV:at 7\r\n*1\r\n$4\r\nEXEC\r\n");
+	UNIT_ENDS();
+}
+
+static int set_up(void **state)
+{
+	char path[128];
+
+	(void)state;
+	log_set_level(LOG_LEVEL_WARNING + 1);
+	strcpy(bed.dir, "/tmp/xkv-test-log-XXXXXX");
+	if (!mkdtemp(bed.dir))
+		return -1;
+	snprintf(path, sizeof(path), "%s/log", bed.dir);
+	bed.cfg.dir = bed.dir;
+	bed.cfg.appenddirname = "log";
+	bed.cfg.appendfilename = "a.aof";
+	bed.cfg.aof_load_truncated = true;
+	bed.cfg.databases = 16;
+	bed.st = userstore_new();
+	bed.ctx = bed.st ? store_ctx_get(bed.st) : NULL;
+	if (!bed.ctx || mkdir(path, 0700))
+		return -1;
+	make_log();
+	put_text("a.aof.manifest", MANIFEST);
+	put_base();
+	put_text("a.aof.1.incr.aof", "*2\r\n$7\r\nPERSIST\r\n$7\r\nexpired\r\n");
+	put_file("a.aof.2.incr.aof", bed.log.bytes, bed.log.len);
+	return 0;
+}
+
+static int remove_one(const char *path, const struct stat *sb, int type, struct FTW *ftw)
+{
+	(void)sb;
+	(void)type;
+	(void)ftw;
+	return remove(path);
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	store_ctx_put(bed.ctx);
+	userstore_free(bed.st);
+	nftw(bed.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	aof_free(&bed.log);
+	memset(&bed, 0, sizeof(bed));
+	return 0;
+}
+
+/* ---- expectations ---------------------------------------------------------- */
+
+static int load(void)
+{
+	uint64_t keys;
+
+	error[0] = '\0';
+	return writelog_load(bed.st, &bed.cfg, &keys, error, sizeof(error));
+}
+
+static void loads(void)
+{
+	int ret = load();
+
+	if (ret)
+		fail_msg("%d: %s", ret, error);
+}
+
+static void has(const char *key, const char *value)
+{
+	struct store_entry e;
+
+	assert_int_equal(store_get(bed.ctx, key, strlen(key), &e), 0);
+	assert_int_equal(e.value_len, strlen(value));
+	assert_memory_equal(e.value, value, e.value_len);
+}
+
+/* The base, and so many units of the log, and nothing of any other. */
+static void has_units(unsigned int units)
+{
+	struct store_entry e;
+	char key[16];
+
+	store_select(bed.ctx, 1);
+	assert_int_equal(store_get(bed.ctx, "other", 5, &e), units > 1 ? 0 : -ENOENT);
+	store_select(bed.ctx, 0);
+	for (unsigned int i = 0; i < bed.units; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		assert_int_equal(store_get(bed.ctx, key, 2, &e), i < units ? 0 : -ENOENT);
+	}
+	has("base", "1");
+	has("expired", "old");
+	assert_int_equal(store_count(bed.st), 2 + units + (units > 1));
+}
+
+static unsigned int units_within(size_t len)
+{
+	unsigned int units = 0;
+
+	while (units < bed.units && bed.end[units] <= len)
+		units++;
+	return units;
+}
+
+/* ---- cases ----------------------------------------------------------------- */
+
+static void test_whole(void **state)
+{
+	(void)state;
+	loads();
+	has_units(bed.units);
+	has("k3", "1\r\n#XKV:at 7\r\n*1\r\n$4\r\nEXEC\r\n");
+}
+
+/* A transaction is there, or not; and the file can be gone on with. */
+static void test_cut_off_anywhere(void **state)
+{
+	(void)state;
+	for (size_t len = 0; len <= bed.log.len; len++) {
+		put_file("a.aof.2.incr.aof", bed.log.bytes, len);
+		loads();
+		has_units(units_within(len));
+		assert_true(file_size("a.aof.2.incr.aof") <= len);
+		loads(); /* as it has been cut off */
+		has_units(units_within(len));
+	}
+}
+
+static void test_cut_off_is_refused(void **state)
+{
+	unsigned int refused = 0;
+
+	(void)state;
+	bed.cfg.aof_load_truncated = false;
+	for (size_t len = 0; len < bed.log.len; len++) {
+		put_file("a.aof.2.incr.aof", bed.log.bytes, len);
+		if (!load())
+			continue;
+		refused++;
+		assert_non_null(strstr(error, "/log/a.aof.2.incr.aof, offset "));
+		assert_non_null(strstr(error, "ends in the middle of a "));
+		assert_int_equal(file_size("a.aof.2.incr.aof"), len);
+	}
+	assert_int_equal(refused, bed.log.len - bed.units - 1); /* and the annotation's end */
+}
+
+/* After a power cut: the length is new, and some bytes are not. */
+static void test_zeros_at_the_end(void **state)
+{
+	char bytes[1024];
+
+	(void)state;
+	assert_true(bed.log.len + 100 < sizeof(bytes));
+	for (size_t len = 0; len < bed.log.len; len++) {
+		memset(bytes, 0, sizeof(bytes));
+		memcpy(bytes, bed.log.bytes, len);
+		put_file("a.aof.2.incr.aof", bytes, bed.log.len + 100);
+		loads();
+		has_units(units_within(len));
+	}
+}
+
+static void test_only_the_last_may_be_cut_off(void **state)
+{
+	(void)state;
+	put_text("a.aof.1.incr.aof", "*2\r\n$7\r\nPERSIST\r\n$7\r\nexpir");
+	assert_int_equal(load(), -EBADMSG);
+	assert_non_null(strstr(error, "a.aof.1.incr.aof, offset "));
+	assert_int_equal(store_count(bed.st), 0);
+}
+
+/* It is refused with file and offset, or it is another log: but never half of anything. */
+static void test_changed_anywhere(void **state)
+{
+	static const unsigned char change[] = { 0x01, 0x20, 0x80, 0xff };
+	unsigned int refused = 0;
+	char *bytes = malloc(bed.log.len);
+
+	(void)state;
+	assert_non_null(bytes);
+	for (size_t at = 0; at < bed.log.len * sizeof(change); at++) {
+		memcpy(bytes, bed.log.bytes, bed.log.len);
+		bytes[at / sizeof(change)] ^= (char)change[at % sizeof(change)];
+		put_file("a.aof.2.incr.aof", bytes, bed.log.len);
+		if (!load())
+			continue;
+		refused++;
+		assert_non_null(strstr(error, "a.aof.2.incr.aof, offset "));
+		assert_int_equal(store_count(bed.st), 0);
+	}
+	assert_true(refused > bed.log.len); /* the others are in keys and values */
+	free(bytes);
+}
+
+static void test_manifest(void **state)
+{
+	char text[sizeof(MANIFEST)];
+	size_t len = strlen(MANIFEST);
+
+	(void)state;
+	for (size_t cut = 0; cut < len; cut++) {
+		put_file("a.aof.manifest", MANIFEST, cut);
+		if (load())
+			assert_non_null(strstr(error, cut ? "a.aof" : "it names no file"));
+		else
+			assert_int_equal(MANIFEST[cut - 1], '\n'); /* whole lines are a manifest */
+	}
+	for (size_t at = 0; at < len; at++) {
+		memcpy(text, MANIFEST, len);
+		text[at] ^= 0x10;
+		put_file("a.aof.manifest", text, len);
+		if (load())
+			assert_non_null(strstr(error, "/log/"));
+	}
+}
+
+static void expect(const char *manifest, const char *why)
+{
+	put_text("a.aof.manifest", manifest);
+	assert_int_equal(load(), -EBADMSG);
+	if (!strstr(error, why))
+		fail_msg("\"%s\" is not in \"%s\"", why, error);
+}
+
+static void test_manifests_that_are_wrong(void **state)
+{
+	(void)state;
+	expect("", "line 1: it names no file");
+	expect("file x seq 1 type z\n", "this is no");
+	expect("file x seq 1x type i\n", "this is no");
+	expect("file ../x seq 1 type i\n", "in the same directory");
+	expect("file x seq 2 type i\nfile y seq 1 type i\n",
+	       "line 2: the increments are not in order");
+	expect("file x seq 1 type b\nfile y seq 2 type b\n", "a second base");
+	expect("file \"x seq 1 type i\n", "this is no");
+	expect("file gone seq 1 type i\n", "/log/gone cannot be opened");
+	put_text("a.aof.manifest", "# a comment\nfile \"a.aof.2.incr.aof\" seq 2 type i new x\n");
+	loads();
+}
+
+static void expect_command(const char *why, unsigned int argc, const char *const *argv)
+{
+	aof_clear(&bed.log);
+	words(argc, argv);
+	put_file("a.aof.2.incr.aof", bed.log.bytes, bed.log.len);
+	assert_int_not_equal(load(), 0);
+	if (!strstr(error, why))
+		fail_msg("\"%s\" is not in \"%s\"", why, error);
+	assert_int_equal(store_count(bed.st), 0);
+}
+
+#define REFUSED(why, ...)                                                                          \
+	expect_command(why, sizeof((const char *[]){ __VA_ARGS__ }) / sizeof(char *),              \
+		       (const char *[]){ __VA_ARGS__ })
+
+static void test_commands_that_are_refused(void **state)
+{
+	(void)state;
+	REFUSED("offset 0: RPUSH: xkv does not replay this command", "RPUSH", "a", "b");
+	REFUSED("SETRANGE: xkv does not replay", "SETRANGE", "a", "1", "b");
+	REFUSED("SET: its arguments are wrong", "SET", "a", "b", "PXAT");
+	REFUSED("SET: its arguments are wrong", "SET", "a", "b", "PX", "100");
+	REFUSED("SELECT: there is no such database; raise databases", "SELECT", "16");
+	REFUSED("EXEC without MULTI", "EXEC");
+	REFUSED("INCRBY: its arguments are wrong", "INCRBY", "a", "x");
+}
+
+/* A file of a Redis before 7 must not be passed over. */
+static void test_old_file(void **state)
+{
+	char path[128];
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/log/a.aof.manifest", bed.dir);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(load(), -ENOENT);
+	snprintf(path, sizeof(path), "%s/a.aof", bed.dir);
+	assert_int_equal(close(open(path, O_CREAT | O_WRONLY, 0600)), 0);
+	assert_int_equal(load(), -ENOTSUP);
+	assert_non_null(strstr(error, "is a log of a Redis before 7"));
+}
+
+int main(int argc, char *argv[])
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		TEST(test_whole),
+		TEST(test_cut_off_anywhere),
+		TEST(test_cut_off_is_refused),
+		TEST(test_zeros_at_the_end),
+		TEST(test_only_the_last_may_be_cut_off),
+		TEST(test_changed_anywhere),
+		TEST(test_manifest),
+		TEST(test_manifests_that_are_wrong),
+		TEST(test_commands_that_are_refused),
+		TEST(test_old_file),
+	};
+
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
