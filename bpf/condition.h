@@ -10,7 +10,7 @@
  * then?  `expected` is that of XKV_CAS.  XKV_OK, or the status with which the operation fails.
  */
 static inline __attribute__((always_inline)) int xkv_condition(__u32 flags, _Bool exists,
-								 __u64 version, __u64 expected)
+							       __u64 version, __u64 expected)
 {
 	if (flags & XKV_CAS) {
 		if (!exists)

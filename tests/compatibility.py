@@ -35,7 +35,7 @@ AT_ONE_MOMENT = "looks at the keys one after the other, not at one moment"
 DIFFERS = {
     "mset": MANY, "mget": MANY + " and 4 MiB", "del": MANY, "unlink": MANY,
     "exists": MANY, "touch": MANY,
-    "bitop": SOURCES, "pfmerge": SOURCES, "pfcount": SOURCES,
+    "bitop": SOURCES + "; of at most 256 MiB together", "pfmerge": SOURCES, "pfcount": SOURCES,
     "pfadd": "changes nothing if it finds that the value is damaged",
     "save": "others are served meanwhile",
     "keys": AT_ONE_MOMENT, "flushall": "a key that is set meanwhile may remain",
@@ -53,8 +53,9 @@ DIFFERS = {
     "client|info": "as CLIENT LIST", "client|pause": "not of requests over UDP",
     "client|reply": "after OFF, QUIT and ACL DELUSER of the own user close the connection, "
                     "which Redis leaves open",
-    "client|tracking": "in a transaction: clients are told of changes before it, too; null, for "
-                       "all keys, is written in the protocol of who gets it",
+    "client|tracking": "at most 1,024 prefixes, of 1 MiB together; in a transaction: clients are "
+                       "told of changes before it, too; null, for all keys, is written in the "
+                       "protocol of who gets it",
     "client|unblock": "0: no command blocks",
     "exec": "at most 1,024 keys and 256 MiB; commands about the whole store, and those that change "
             "anything but keys (CONFIG SET), end one transaction",

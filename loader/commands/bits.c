@@ -241,6 +241,8 @@ struct combine {
 	size_t len; /* of the result */
 };
 
+#define COMBINED_MAX (256U << 20) /* bytes of all sources, a tenth of a second */
+
 /* Combines the first bytes of `to` with others. */
 static void combine_bytes(enum bit_op op, unsigned char *restrict to,
 			  const unsigned char *restrict from, size_t len)
@@ -273,12 +275,18 @@ static int combine(struct caller *c, void *arg, struct value *v)
 	struct combine *x = arg;
 	struct store_entry e;
 	int ret = value_resize(v, 0);
+	size_t bytes = 0;
 
 	for (unsigned int i = 0; i < x->count && !ret; i++) {
 		enum bit_op op = i || x->op == BIT_NOT ? x->op : BIT_OR; /* into zeros: a copy */
 
 		if (!command_read(c, &x->sources[i], &e))
 			return REPLIED;
+		bytes += e.value_len;
+		if (bytes > COMBINED_MAX) {
+			reply_error(reply_to(c), "ERR values of more than 256 MiB together");
+			return REPLIED;
+		}
 		if (e.value_len > v->len)
 			ret = value_resize(v, e.value_len);
 		if (ret)

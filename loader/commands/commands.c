@@ -1149,7 +1149,8 @@ static unsigned int run_flags(struct caller *c)
 	const struct command *last = c->session.last;
 	unsigned int flags = progress_of(c)->step ? RUN_UNFINISHED : 0;
 
-	if (last && !(last->flags & (CMD_FAST | CMD_QUEUES)))
+	/* SWAPDB waits for a grace period, some milliseconds */
+	if (last && (!(last->flags & (CMD_FAST | CMD_QUEUES)) || last->fn == cmd_swapdb))
 		flags |= RUN_LONG;
 	if (last && last->flags & CMD_WRITE)
 		flags |= RUN_WRITES;

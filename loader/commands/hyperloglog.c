@@ -6,6 +6,10 @@
 
 #include "hll.h"
 
+#define DIRECT_ELEMENTS 32	   /* of a PFADD that is not done in slices */
+#define ADDED_AT_ONCE	16384	   /* elements, some 2 ms */
+#define ADDED_BYTES	(16 << 20) /* of these */
+
 static int reply_damaged(struct caller *c)
 {
 	reply_error(reply_to(c), "INVALIDOBJ Corrupted HLL object detected");
@@ -50,10 +54,36 @@ static int add_elements(struct caller *c, void *arg, struct value *v)
 	return CHANGE_VALUE;
 }
 
+/* Some of many elements: to add them one after the other comes to the same. */
+static bool add_step(struct caller *c)
+{
+	const struct resp_arg *argv = c->call.argv;
+	struct progress *p = progress_of(c);
+	struct elements x = { .args = &argv[p->at] };
+	size_t bytes = 0;
+
+	while (p->at < c->call.argc && x.count < ADDED_AT_ONCE && bytes < ADDED_BYTES) {
+		bytes += argv[p->at++].len;
+		x.count++;
+	}
+	if (!command_change(c, &argv[1], add_elements, &x))
+		return true;
+	p->tally |= x.changed;
+	if (p->at < c->call.argc)
+		return false;
+	reply_int(reply_to(c), p->tally);
+	return true;
+}
+
 void cmd_pfadd(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct elements x = { .args = &argv[2], .count = argc - 2 };
 
+	if (argc > DIRECT_ELEMENTS && !transaction_of(c)->runs) {
+		if (check_key(c, &argv[1]))
+			long_begin(c, add_step)->at = 2;
+		return;
+	}
 	if (check_key(c, &argv[1]) && command_change(c, &argv[1], add_elements, &x))
 		reply_int(reply_to(c), x.changed);
 }

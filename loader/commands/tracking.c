@@ -15,6 +15,7 @@
 
 #define CHANNEL	      "__redis__:invalidate"
 #define PREFIXES_MAX  1024	  /* of a client */
+#define PREFIX_BYTES  (1 << 20)	  /* that they take */
 #define CHANGED_BYTES (16U << 20) /* of keys that have changed, told of together */
 #define TRIM_BYTES    (4U << 20)  /* of the table: from here on it is given back */
 #define BLOCK_BYTES   24	  /* of a block of memory and of a slot of the table, besides */
@@ -959,49 +960,106 @@ static bool overlap(const struct resp_arg *a, const char *text, size_t len)
 /* On false the error was replied. */
 static bool few_prefixes(struct caller *c, const struct wish *w)
 {
-	for (unsigned int i = 0; i < w->prefix_count; i++)
-		if (w->prefixes[i]->len > XKV_LONG_KEY_MAX) {
-			reply_error(reply_to(c), "ERR a prefix of more than %d bytes is of no key",
-				    XKV_LONG_KEY_MAX);
-			return false;
-		}
-	if (tracking_of(c)->prefix_count + w->prefix_count <= PREFIXES_MAX)
+	size_t bytes = tracking_of(c)->prefix_bytes;
+
+	for (unsigned int i = 0; i < w->prefix_count; i++) {
+		bytes += w->prefixes[i]->len;
+		if (w->prefixes[i]->len <= XKV_LONG_KEY_MAX)
+			continue;
+		reply_error(reply_to(c), "ERR a prefix of more than %d bytes is of no key",
+			    XKV_LONG_KEY_MAX);
+		return false;
+	}
+	if (tracking_of(c)->prefix_count + w->prefix_count <= PREFIXES_MAX && bytes <= PREFIX_BYTES)
 		return true;
-	reply_error(reply_to(c), "ERR a client can have %d prefixes", PREFIXES_MAX);
+	reply_error(reply_to(c), "ERR a client can have %d prefixes, of 1 MiB together",
+		    PREFIXES_MAX);
 	return false;
+}
+
+/* Of a prefix that the client has, in place of the number of one that it wants. */
+#define HAS_IT UINT16_MAX
+
+/*
+ * The first prefix that is wanted and overlaps another one; HAS_IT = there is none.  In order, all
+ * that begin with a prefix follow it.
+ */
+static unsigned int first_overlap(const struct changed *sorted, unsigned int count)
+{
+	unsigned int first = HAS_IT, least, end;
+
+	for (unsigned int i = 0; i < count; i = end) {
+		least = sorted[i].origin;
+		for (end = i + 1; end < count && sorted[end].len >= sorted[i].len &&
+				  !memcmp(sorted[end].key, sorted[i].key, sorted[i].len);
+		     end++)
+			least = sorted[end].origin < least ? sorted[end].origin : least;
+		if (end > i + 1 && least < first)
+			first = least;
+	}
+	return first;
+}
+
+/* As many as the client has, and wants; `count` of them.  NULL: no memory. */
+static struct changed *sort_prefixes(struct caller *c, const struct wish *w, unsigned int *count)
+{
+	struct changed *all;
+	const struct follower *f;
+	unsigned int n = 0;
+
+	*count = tracking_of(c)->prefix_count + w->prefix_count;
+	all = calloc(*count + 1, sizeof(*all));
+	if (!all)
+		return NULL;
+	LIST_FOREACH(f, &tracking_of(c)->prefixes, of_client)
+	all[n++] = (struct changed){ HAS_IT, f->prefix->len, f->prefix->text };
+	for (unsigned int i = 0; i < w->prefix_count; i++)
+		all[n++] = (struct changed){ (uint16_t)i, w->prefixes[i]->len,
+					     (char *)(uintptr_t)w->prefixes[i]->ptr };
+	qsort(all, n, sizeof(*all), by_key);
+	return all;
+}
+
+static void reply_overlap(struct caller *c, const struct wish *w, unsigned int at)
+{
+	const struct resp_arg *a = w->prefixes[at], *b;
+	const struct follower *f;
+
+	LIST_FOREACH(f, &tracking_of(c)->prefixes, of_client)
+	if (overlap(a, f->prefix->text, f->prefix->len)) {
+		reply_error(reply_to(c),
+			    "ERR Prefix '%.*s' overlaps with an existing prefix '%.*s'. Prefixes "
+			    "for a single client must not overlap.",
+			    (int)a->len, a->ptr, (int)f->prefix->len, f->prefix->text);
+		return;
+	}
+	for (b = w->prefixes[++at]; !overlap(a, b->ptr, b->len);)
+		b = w->prefixes[++at];
+	reply_error(reply_to(c),
+		    "ERR Prefix '%.*s' overlaps with another provided prefix '%.*s'. Prefixes for "
+		    "a single client must not overlap.",
+		    (int)a->len, a->ptr, (int)b->len, b->ptr);
 }
 
 /* Prefixes that overlap would tell of a key twice.  On false the error was replied. */
 static bool check_prefixes(struct caller *c, const struct wish *w)
 {
-	const struct follower *f;
+	unsigned int count, first;
+	struct changed *sorted;
 
 	if (!few_prefixes(c, w))
 		return false;
-	for (unsigned int i = 0; i < w->prefix_count; i++) {
-		const struct resp_arg *a = w->prefixes[i], *b;
-
-		LIST_FOREACH(f, &tracking_of(c)->prefixes, of_client)
-		if (overlap(a, f->prefix->text, f->prefix->len)) {
-			reply_error(reply_to(c),
-				    "ERR Prefix '%.*s' overlaps with an existing prefix "
-				    "'%.*s'. Prefixes for a single client must not "
-				    "overlap.",
-				    (int)a->len, a->ptr, (int)f->prefix->len, f->prefix->text);
-			return false;
-		}
-		for (unsigned int j = i + 1; j < w->prefix_count; j++) {
-			b = w->prefixes[j];
-			if (!overlap(a, b->ptr, b->len))
-				continue;
-			reply_error(reply_to(c),
-				    "ERR Prefix '%.*s' overlaps with another provided prefix "
-				    "'%.*s'. Prefixes for a single client must not overlap.",
-				    (int)a->len, a->ptr, (int)b->len, b->ptr);
-			return false;
-		}
+	sorted = sort_prefixes(c, w, &count);
+	if (!sorted) {
+		reply_error(reply_to(c), "ERR out of memory");
+		return false;
 	}
-	return true;
+	first = first_overlap(sorted, count);
+	free(sorted);
+	if (first == HAS_IT)
+		return true;
+	reply_overlap(c, w, first);
+	return false;
 }
 
 /* False: no memory, or the change feed cannot be read; then the client does not track. */

@@ -985,9 +985,11 @@ static void say_udp(const char *user)
 		log_warning("UDP is closed for everybody: the user `default`, as which it acts, is "
 			    "limited, and there is no udp-token");
 	else
-		log_warning("UDP is closed for everybody: the user `%s` has rights to keys, and "
-			    "there is no udp-token (ACL SETUSER %s off, or resetkeys, opens it)",
-			    user, user);
+		log_warning(
+			"UDP is closed for everybody: the user `%s` has rights to keys, and "
+			"there is no udp-token (ACL SETUSER %s off, or resetkeys clearselectors, "
+			"opens it)",
+			user, user);
 }
 
 int server_close_udp(struct server *s, const char *user, char *err, size_t err_len)

@@ -42,35 +42,50 @@ static unsigned int order(char c, bool ignore_case)
 	return (unsigned char)(ignore_case ? tolower((unsigned char)c) : c) ^ 0x80U;
 }
 
-static void add_element(struct glob *g, const struct set *set)
+/* The word and the bit of the next element; false: there are too many. */
+static bool next_element(struct glob *g, unsigned int *word, unsigned int *bit)
 {
-	unsigned int word = g->elements / 64;
-	uint64_t bit = 1ULL << g->elements % 64;
-
-	if (g->elements == GLOB_TEXT_MAX) {
-		g->too_long = true;
-		return;
-	}
-	for (unsigned int c = 0; c < 256; c++)
-		if (set_has(set, c))
-			g->element[word][c] |= bit;
+	*word = g->elements / 64;
+	*bit = g->elements % 64;
+	g->too_long |= g->elements == GLOB_TEXT_MAX;
+	if (g->too_long)
+		return false;
 	g->elements++;
 	if (g->elements % 64 == 0)
 		memset(g->element[g->elements / 64], 0, sizeof(g->element[0]));
+	return true;
+}
+
+static void add_element(struct glob *g, const struct set *set)
+{
+	unsigned int word, bit;
+
+	if (!next_element(g, &word, &bit))
+		return;
+	for (unsigned int w = 0; w < 4; w++)
+		for (uint64_t rest = set->bits[w]; rest; rest &= rest - 1)
+			g->element[word][64 * w + (unsigned int)__builtin_ctzll(rest)] |= 1ULL
+											  << bit;
+}
+
+static void add_any(struct glob *g)
+{
+	unsigned int word, bit;
+
+	if (next_element(g, &word, &bit))
+		g->any[word] |= 1ULL << bit;
 }
 
 static void add_char(struct glob *g, char c, bool ignore_case)
 {
-	struct set set = { { 0 } };
 	unsigned char lower = (unsigned char)tolower((unsigned char)c);
+	unsigned int word, bit;
 
-	if (ignore_case) {
-		set_add(&set, lower, lower);
-		set_add(&set, (unsigned char)toupper(lower), (unsigned char)toupper(lower));
-	} else {
-		set_add(&set, (unsigned char)c, (unsigned char)c);
-	}
-	add_element(g, &set);
+	if (!next_element(g, &word, &bit))
+		return;
+	g->element[word][ignore_case ? lower : (unsigned char)c] |= 1ULL << bit;
+	if (ignore_case)
+		g->element[word][toupper(lower)] |= 1ULL << bit;
 }
 
 /*
@@ -129,7 +144,6 @@ static struct glob_literal literal(const char *s, const char *end)
 bool glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_case)
 {
 	const char *p = pattern, *end = pattern + len, *run = pattern;
-	static const struct set all = { { ~0ULL, ~0ULL, ~0ULL, ~0ULL } };
 	bool ends_known = false;
 
 	g->elements = 0;
@@ -137,6 +151,7 @@ bool glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_c
 	g->ignore_case = ignore_case;
 	g->texts_bytes = 0;
 	memset(g->star, 0, sizeof(g->star));
+	memset(g->any, 0, sizeof(g->any));
 	memset(g->element[0], 0, sizeof(g->element[0]));
 	while (p < end && !g->too_long) {
 		char c = *p;
@@ -154,7 +169,7 @@ bool glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_c
 		if (c == '*')
 			g->star[g->elements / 64] |= 1ULL << g->elements % 64;
 		else if (c == '?')
-			add_element(g, &all);
+			add_any(g);
 		else
 			p = add_class(g, p, end, ignore_case);
 		run = p;
@@ -278,7 +293,8 @@ static bool accepts(const struct glob *g, const char *text, size_t len)
 		uint64_t carry = 0, any = 0;
 
 		for (unsigned int w = 0; w <= last; w++) {
-			uint64_t matched = state[w] & g->element[w][(unsigned char)text[i]];
+			uint64_t of = g->element[w][(unsigned char)text[i]] | g->any[w];
+			uint64_t matched = state[w] & of;
 
 			state[w] = matched << 1 | carry | (state[w] & g->star[w]);
 			carry = matched >> 63;

@@ -35,7 +35,8 @@ struct glob {
 	size_t texts_bytes, texts_chars;   /* 0: the automaton decides */
 	unsigned int elements;		   /* each matches one character */
 	uint64_t star[GLOB_WORDS];	   /* bit i: a star follows the first i elements */
-	uint64_t element[GLOB_WORDS][256]; /* bit i: element i matches this character */
+	uint64_t any[GLOB_WORDS];	   /* bit i: element i matches every character */
+	uint64_t element[GLOB_WORDS][256]; /* bit i: it matches this one */
 };
 
 /*

@@ -727,6 +727,8 @@ def test_the_udp_front_end_closes_while_it_runs(xkvd):
     (["default", "off"], ["setuser", "default", "on"]),
     (["reader", "on", "nopass", "(%R~a* +get)"], ["setuser", "reader", "off"]),
     (["writer", "on", "nopass", "%W~a*", "+set"], ["setuser", "writer", "resetkeys"]),
+    (["both", "on", "nopass", "~b", "(%R~a* +get)"],
+     ["setuser", "both", "resetkeys", "clearselectors"]),
     (["default", ">mine"], ["setuser", "default", "nopass"]),
     (["default", "-flushall"], ["setuser", "default", "allcommands"]),
     (["other", "on", ">mine", "+get", "~*"], ["deluser", "other"])])
@@ -744,6 +746,8 @@ def test_users_that_come_at_run_time_close_udp(bed, xkvd, rules, undo):
         assert own.info("xkv")["udp_closed_by"] == f"user {rules[0]}"
         said = [line for line in d.log().splitlines() if "UDP is closed for everybody" in line]
         assert len(said) == 1 and " # " in said[0] and f"`{rules[0]}`" in said[0]
+        if rules[0] != "default":  # it says how to open it
+            assert f"SETUSER {rules[0]} off, or resetkeys clearselectors, opens it" in said[0]
         own.execute_command("acl", *undo)
         assert own.info("xkv")["udp_closed_by"] == ""
         assert udp.get(b"key").value == slow.get(b"key").value == b"2"

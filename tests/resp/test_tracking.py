@@ -606,7 +606,8 @@ def test_prefixes_are_limited(own):
     for first in range(0, 1024, 128):
         words = [w for i in range(first, first + 128) for w in ("PREFIX", "%04d" % i + "x" * 200)]
         assert own.call(*on, *words) == b"+OK\r\n"
-    assert own.call(*on, "PREFIX", "y") == b"-ERR a client can have 1024 prefixes\r\n"
+    assert own.call(*on, "PREFIX", "y") == (
+        b"-ERR a client can have 1024 prefixes, of 1 MiB together\r\n")
     assert info_of_client(own) > before + 1024 * 200
     own.call("CLIENT", "TRACKING", "off")
     assert info_of_client(own) < before + 10000
