@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 60
+# tests/run: seconds 170
 """The write log: what it holds is what clients were told, for xkvd and for a stock Redis."""
 import contextlib
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 import proto
 import pytest
 import redis as redis_py
-from conftest import LONG, run, wait_for
+from conftest import LONG, SERVER, run, wait_for
 
 pytestmark = pytest.mark.seconds(120)
 
@@ -35,6 +35,12 @@ def content(client_of, databases=4):
 
 def content_of(d):
     return content(lambda db: d.redis(db=db))
+
+
+def content_of_writers(d):
+    """The same of the keys that Writers have set."""
+    client = d.redis()
+    return {(0, key): (client.get(key), -1) for key in client.scan_iter("_*", count=10_000)}
 
 
 def log_dir(d):
@@ -275,7 +281,7 @@ def test_killed_under_load(xkvd):
     d = xkvd(*OPTIONS)
     draw = random.Random(1)
     with Writers(d) as writers:
-        for i in range(100 if LONG else 14):
+        for i in range(100 if LONG else 20):
             time.sleep(0.05 + draw.random() * 0.3)
             if i % 3 == 1:
                 with contextlib.suppress(redis_py.RedisError):
@@ -387,19 +393,29 @@ def test_rewritten_when_it_has_grown(xkvd):
 
 
 def test_rewritten_under_load(xkvd):
+    """Keys that change all the time, and keys that change once: before, in and after the walk."""
     d = xkvd(*OPTIONS)
-    d.redis().mset({f"old-{i}": i for i in range(1000)})
+    client = d.redis()
+    rounds = 20 if LONG else 3
     with Writers(d) as writers:
-        for _ in range(20 if LONG else 6):
-            d.redis().bgrewriteaof()
-            d.redis().delete(f"old-{random.randrange(1000)}")
-            wait_for(lambda: not d.redis().info("persistence")["aof_rewrite_in_progress"], 20)
+        for _ in range(rounds):
+            load = d.bed.popen("client", "redis-benchmark", "-h", SERVER, "-t", "set", "-r",
+                               "1000000000", "-n", "1000000000", "-P", "8", "-c", "4",
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            wait_for(lambda: client.dbsize() > 5000, 20)
+            rewrites = client.info("persistence")["aof_rewrites"]
+            client.bgrewriteaof()
+            wait_for(lambda r=rewrites: client.info("persistence")["aof_rewrites"] > r, 20)
+            load.kill()
+            load.wait()
     written(d)
-    assert d.redis().info("persistence")["aof_rewrites_consecutive_failures"] == 0
-    expected = content_of(d)
-    writers.check(expected)
+    assert client.info("persistence")["aof_rewrites_consecutive_failures"] == 0
+    expected = set(client.scan_iter(count=10_000))
+    writers.check(content_of_writers(d))
     reborn(d)
-    assert content_of(d) == expected
+    lost = expected ^ set(d.redis().scan_iter(count=10_000))
+    assert not lost, (len(lost), len(expected))
+    writers.check(content_of_writers(d))
 
 
 @pytest.fixture
@@ -448,6 +464,80 @@ def test_a_disk_that_fills_up(xkvd, small_disk):
     client = d.redis()
     lost = {key: value for key, value in told.items() if client.get(key) != value.encode()}
     assert not lost, list(lost.items())[:3]
+
+
+@contextlib.contextmanager
+def injected(d, what):
+    """Has system calls of the daemon fail, or take long, as strace(1) describes it."""
+    strace = subprocess.Popen(["strace", "-f", "-p", str(d.process.pid), "-o", "/dev/null", "-e",
+                               f"inject={what}"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert "attached" in strace.stderr.readline()
+        yield
+    finally:
+        strace.terminate()
+        strace.wait()
+
+
+def refused(client):
+    """What a write is answered, "" if it is executed."""
+    try:
+        client.set("probe", "1")
+    except redis_py.ResponseError as error:
+        return str(error)
+    return ""
+
+
+def test_a_sync_that_fails_gets_a_new_base(xkvd):
+    """Nobody knows what of it is on the disk: the store has everything."""
+    d = xkvd(*OPTIONS)
+    client = d.redis()
+    client.set("before", "1")
+    written(d)
+    with injected(d, "fdatasync:error=EIO:when=1"):
+        client.set("key", "1")
+        wait_for(lambda: "syncing" in d.log(), 20)
+        assert "failed: Input/output error; a new base is needed; writes are refused" in d.log()
+        wait_for(lambda: client.info("persistence")["aof_rewrites"] == 2, 20)
+    wait_for(lambda: not refused(client), 10)
+    assert client.info("persistence")["aof_last_write_status"] == "ok"
+    assert [p.name for p in increments(d)] == ["appendonly.aof.2.incr.aof"]
+    reborn(d)
+    assert d.redis().mget("before", "key", "probe") == [b"1"] * 3
+
+
+def test_a_write_that_fails_is_repeated(xkvd):
+    d = xkvd(*OPTIONS)
+    client = d.redis()
+    with injected(d, "pwrite64:error=EIO:when=1+3"):
+        for i in range(100):
+            if not refused(client):
+                client.set(f"key-{i}", i)
+            time.sleep(0.02)
+    wait_for(lambda: not refused(client), 10)
+    assert "failed: Input/output error" in d.log() and "it is written again" in d.log()
+    written(d)
+    expected = content_of(d)
+    reborn(d)
+    assert content_of(d) == expected
+
+
+def test_a_disk_that_is_late(xkvd):
+    """A power cut would take so much at most: then writes are refused, and reads are not."""
+    d = xkvd(*OPTIONS)
+    client = d.redis()
+    with injected(d, "fdatasync:delay_enter=6s:when=1"), d.udp() as udp:
+        client.set("key", "1")
+        since = time.monotonic()
+        why = wait_for(lambda: refused(client), 20)
+        assert 1.5 < time.monotonic() - since < 5.5, why
+        assert "MISCONF Errors writing to the AOF file: the disk has not taken the write log" in why
+        assert udp.set(b"key", b"2").status_name == "READ_ONLY"
+        assert udp.get(b"key").value == client.get("key") == b"1"
+        wait_for(lambda: not refused(client), 20)
+        assert udp.set(b"key", b"2").status == 0
+    assert client.info("persistence")["aof_delayed_fsync"] >= 1
+    assert client.info("persistence")["aof_last_write_status"] == "ok"
 
 
 def test_truncated_and_damaged(xkvd):
