@@ -7,7 +7,8 @@
  *   store/     the store on those maps: operations, pages and spans, draining, eviction, the walk
  *   events/    the listener of the change feed
  *   net/       event loop, RESP, and the UDP requests that XDP passes on
- *   commands/  what a RESP command does
+ *   database/  what commands are made of: their table, dispatch, transactions, long ones
+ *   commands/  what a RESP command does; acl/, pubsub/, script/, tracking/: the larger topics
  *   persist/   snapshots: the store to a file and back
  *   util/      log, clock, text, patterns, the machine's memory
  */
@@ -23,7 +24,7 @@
 #include "attach/attach.h"
 #include "attach/bpf.h"
 #include "attach/rules.h"
-#include "commands/commands.h"
+#include "database/commands.h"
 #include "config.h"
 #include "net/flows.h"
 #include "net/server.h"

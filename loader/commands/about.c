@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Small commands about the server: TIME, ROLE, WAIT, LOLWUT; and SORT, which sorts nothing. */
-#include "impl.h"
+#include "database/database.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Commands about the connection, the configuration, snapshots and the server itself. */
-#include "impl.h"
+#include "database/database.h"
 #include "net/client.h"
 
-#include "acl.h"
+#include "acl/acl.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* BITFIELD: integers of 1 to 64 bits anywhere in a value, several operations as one change. */
-#include "impl.h"
+#include "database/database.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
  * Values as arrays of bits.  Bit 0 is the highest one of the first byte.  What is behind the end of
  * a value, or of a key that does not exist, is 0.
  */
-#include "impl.h"
+#include "database/database.h"
 
 #include <string.h>
 

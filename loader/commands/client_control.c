@@ -2,8 +2,8 @@
 /* CLIENT PAUSE, UNPAUSE, REPLY and UNBLOCK: what holds back commands or replies. */
 #include <string.h>
 
-#include "impl.h"
-#include "script.h"
+#include "database/database.h"
+#include "script/script.h"
 
 /* --- PAUSE --- */
 

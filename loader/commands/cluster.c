@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "impl.h"
+#include "database/database.h"
 
 #define BUS_PORT  10000 /* as in Redis, above the port of clients; nothing listens there */
 #define LAST_SLOT (CLUSTER_SLOTS - 1)

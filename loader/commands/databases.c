@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* SELECT and SWAPDB. */
-#include "impl.h"
+#include "database/database.h"
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* DEBUG, for tests: refused unless enable-debug-command allows it, as in Redis. */
-#include "impl.h"
+#include "database/database.h"
 
 #include <errno.h>
 #include <stdlib.h>

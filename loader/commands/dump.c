@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "impl.h"
+#include "database/database.h"
 #include "persist/rdb.h"
 
 static void end_dump(struct caller *c, unsigned int note, int ret, const struct store_entry *e)

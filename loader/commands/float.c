@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* INCRBYFLOAT: numbers with a fraction, computed in long double and written as Redis does. */
-#include "impl.h"
+#include "database/database.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -21,7 +21,7 @@
 #ifndef XKV_COMMANDS_HLL_H
 #define XKV_COMMANDS_HLL_H
 
-#include "impl.h"
+#include "database/database.h"
 
 #define HLL_REGISTERS 16384
 

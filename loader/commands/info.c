@@ -9,14 +9,14 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "acl.h"
+#include "acl/acl.h"
 #include "attach/attach.h"
-#include "impl.h"
+#include "database/database.h"
 #include "net/client.h"
 #include "persist/snapshot.h"
 #include "persist/writelog.h"
+#include "script/script.h"
 #include "store/feed.h"
-#include "script.h"
 #include "util/clock.h"
 #include "util/metrics.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Commands on keys, whatever their values: existence, expiry, walks. */
-#include "impl.h"
+#include "database/database.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "impl.h"
+#include "database/database.h"
 
 static const char *const event_names[LATENCY_EVENTS] = { "command", "fast-command" };
 

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "impl.h"
+#include "database/database.h"
 
 #define MANY_BYTES (5 << 20) /* as in Redis: below, the ratios say nothing */
 

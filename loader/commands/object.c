@@ -5,7 +5,7 @@
  * There is one representation of a value here, its bytes.  OBJECT ENCODING and REFCOUNT reply what
  * Redis would after SET of this value, for tools that look at it.
  */
-#include "impl.h"
+#include "database/database.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Parts of values: GETRANGE, SETRANGE; and LCS, what two values have in common. */
-#include "impl.h"
+#include "database/database.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "impl.h"
+#include "database/database.h"
 
 #define NO_REPLICATION                                                                             \
 	"ERR xkvd has no replicas and follows no other server: for a copy of its data, take the "  \

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "impl.h"
+#include "database/database.h"
 #include "store/txn.h"
 
 struct renaming {

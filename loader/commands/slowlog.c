@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "impl.h"
+#include "database/database.h"
 
 /* As in Redis: what is kept of a command. */
 #define KEPT_ARGS  32

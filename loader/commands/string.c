@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Commands that read and write values. */
-#include "impl.h"
+#include "database/database.h"
 
 #include <errno.h>
 #include <string.h>

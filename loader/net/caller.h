@@ -61,10 +61,10 @@ struct caller {
 	bool closing;		     /* executes nothing more; closed when its replies are sent */
 	bool dead;		     /* closed at the end of the round */
 	bool unsent;		     /* its round ends with those of others: worker.unsent */
-	LIST_ENTRY(caller) monitors; /* those that have sent MONITOR; of commands/ */
+	LIST_ENTRY(caller) monitors; /* those that have sent MONITOR; of pubsub/ */
 	LIST_ENTRY(caller) waiting;  /* of `waiters`, if it `waits` */
 	bool waits;		     /* its call is unfinished, and is not to be resumed yet */
-	/* executor.caller_bytes, used by commands/ only */
+	/* executor.caller_bytes, used by database/ only */
 	_Alignas(max_align_t) char commands[];
 };
 

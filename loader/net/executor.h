@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How net/ has commands executed, and all that it knows of them.  commands/ implements it
- * (commands_executor()), main() passes it to server_new(): main -> net -> executor -> commands ->
- * store, and no include goes the other way but those of commands/ to the headers of net/.
+ * How net/ has commands executed, and all that it knows of them.  database/ implements it
+ * (commands_executor()), main() passes it to server_new(): main -> net -> executor -> database ->
+ * store, and no include goes the other way but those of database/ to the headers of net/.
  *
  * All of it is called by the thread of the caller's worker, with the lock of the server (worker.h).
  */
@@ -28,7 +28,7 @@ enum run_flags {
 };
 
 struct executor {
-	/* Bytes of zero-filled memory for commands/ in each caller, each worker and the server. */
+	/* Bytes of zero-filled memory for database/ in each caller, each worker and the server. */
 	size_t caller_bytes, worker_bytes, server_bytes;
 	/*
 	 * Executes the caller's call and replies to its session, or queues it.  Returns enum
@@ -55,7 +55,7 @@ struct executor {
 	void (*cancel)(struct caller *c);
 	/* Bytes that the unfinished command has allocated. */
 	size_t (*memory)(struct caller *c);
-	/* Frees what commands/ have allocated for the server, which has no clients any more. */
+	/* Frees what database/ has allocated for the server, which has no clients any more. */
 	void (*server_free)(struct server *s);
 	/* Must a client that has not authenticated do so? */
 	bool (*requires_auth)(void);

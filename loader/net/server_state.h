@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What there is once per process: options, listeners, signals, `save` rules, and what INFO reports
- * of the whole server.  For net/ and commands/; main() needs server.h only.  Used by the worker
- * that has the lock.
+ * of the whole server.  For net/ and what is above it; main() needs server.h only.  Used by the
+ * worker that has the lock.
  */
 #ifndef XKV_SERVER_STATE_H
 #define XKV_SERVER_STATE_H
@@ -81,7 +81,7 @@ struct server {
 	bool stopping;	     /* nothing is executed any more */
 	bool ended;	     /* workers end their loops */
 	double signalled;    /* when SIGTERM or SIGINT came and saving failed, 0 = never */
-	/* executor.server_bytes, used by commands/ only */
+	/* executor.server_bytes, used by database/ only */
 	_Alignas(max_align_t) char commands[];
 };
 

@@ -19,7 +19,7 @@ struct command;
 /* CLIENT REPLY SKIP, until the next command has ended. */
 enum reply_skip { SKIP_NONE, SKIP_NEXT, SKIP_THIS };
 
-/* What a client can subscribe to (commands/pubsub.c). */
+/* What a client can subscribe to (pubsub/pubsub.c). */
 enum topic_kind { TOPIC_CHANNEL, TOPIC_PATTERN, TOPIC_SHARD, TOPIC_KINDS };
 TAILQ_HEAD(subscriptions, subscription);
 
@@ -29,7 +29,7 @@ struct session {
 	bool composing;	    /* its reply is being put together, and may be dropped: the same */
 	enum reply_skip skip;
 	bool authenticated;
-	const struct acl_user *user; /* NULL = the default one; commands/acl.h */
+	const struct acl_user *user; /* NULL = the default one; acl/acl.h */
 	bool no_evict;		     /* CLIENT NO-EVICT */
 	bool no_touch;		     /* CLIENT NO-TOUCH */
 	bool monitor;		     /* has sent MONITOR: is told of all commands */
@@ -38,7 +38,7 @@ struct session {
 	char *name, *lib_name, *lib_version; /* owned, NULL = none */
 	const struct command *last;	     /* executed; NULL = none */
 	struct {
-		struct subscriptions list; /* the oldest first; owned by commands/pubsub.c */
+		struct subscriptions list; /* the oldest first; owned by pubsub/pubsub.c */
 		unsigned int count;
 	} subscribed[TOPIC_KINDS];
 	size_t subscription_memory; /* bytes, as if nobody else had subscribed */

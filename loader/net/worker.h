@@ -84,7 +84,7 @@ struct worker {
 	uint64_t stat[STATS];	    /* only grow */
 	struct error_counts errors; /* since CONFIG RESETSTAT */
 	const struct executor *executor;
-	/* executor.worker_bytes, used by commands/ only */
+	/* executor.worker_bytes, used by database/ only */
 	_Alignas(max_align_t) char commands[];
 };
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "loader/commands/lua_impl.h"
+#include "loader/script/lua_impl.h"
 
 /* Few characters, so that much matches; patterns are made of pieces, some of them malformed. */
 static const char compare[] =

@@ -64,7 +64,7 @@ def test_what_differs_is_about_commands_of_xkvd(ours):
 
 
 def test_each_command_is_documented(ours):
-    """A command without a row in loader/commands/docs.c has no `since`."""
+    """A command without a row in loader/database/docs.c has no `since`."""
     assert [name for name, doc in ours.items() if "since" not in doc] == []
 
 

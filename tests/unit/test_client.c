@@ -12,9 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "loader/commands/acl.h"
-#include "loader/commands/commands.h"
-#include "loader/commands/pubsub.h"
+#include "loader/acl/acl.h"
+#include "loader/database/commands.h"
+#include "loader/pubsub/pubsub.h"
 #include "loader/net/client.h"
 #include "userstore.h"
 

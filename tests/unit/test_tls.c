@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "loader/commands/commands.h"
+#include "loader/database/commands.h"
 #include "loader/net/client.h"
 #include "loader/net/tls.h"
 #include "userstore.h"

@@ -14,7 +14,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "impl.h"
+#include "database/database.h"
 
 /* clang-format off */
 static const struct doc {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "changes.h"
+#include "pubsub/changes.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "events/listener.h"
-#include "impl.h"
+#include "database/database.h"
 #include "store/txn.h"
 #include "util/log.h"
 #include "util/metrics.h"

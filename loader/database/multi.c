@@ -12,8 +12,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "acl.h"
-#include "impl.h"
+#include "acl/acl.h"
+#include "database/database.h"
 #include "net/client.h"
 #include "store/txn.h"
 #include "util/clock.h"

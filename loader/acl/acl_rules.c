@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "acl.h"
-#include "impl.h"
+#include "database/database.h"
 #include "util/glob.h"
 #include "util/log.h"
 

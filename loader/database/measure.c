@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Counts and times of commands, and the sections of INFO that show them. */
-#include "measure.h"
+#include "database/measure.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "impl.h"
+#include "database/database.h"
 #include "util/clock.h"
 #include "util/metrics.h"
 

@@ -4,7 +4,7 @@
  * the HELP subcommands).  A new command is one row here and one function.
  * Names, error texts and the order of checks are those of Redis 7.0.
  */
-#include "impl.h"
+#include "database/database.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "acl.h"
-#include "script.h"
+#include "acl/acl.h"
+#include "script/script.h"
 #include "store/txn.h"
 #include "util/glob.h"
 #include "util/log.h"

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "acl.h"
-#include "commands.h"
-#include "impl.h"
+#include "database/commands.h"
+#include "database/database.h"
 #include "util/log.h"
 #include "util/replace.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What commands/ do with the changes of the store, whoever made them, a RESP client or one that XDP
+ * What is done with the changes of the store, whoever made them, a RESP client or one that XDP
  * served: keyspace events (notify.c), and CLIENT TRACKING (tracking.c).  While somebody wants
  * changes, there is a listener (events/listener.h), and this hands each change on, in the order of
  * the change feed.  All of it is used with the lock of the server (net/worker.h).

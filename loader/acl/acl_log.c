@@ -5,7 +5,7 @@
 #include <sys/time.h>
 
 #include "acl.h"
-#include "impl.h"
+#include "database/database.h"
 
 #define ALIKE_MS   60000 /* cases are one entry if no more time is between them */
 #define ALIKE_SCAN 10	 /* entries that are looked at for that */

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "impl.h"
+#include "database/database.h"
 #include "store/txn.h"
 
 #define DIRECT_ARGS   64	/* of a command about several keys that is done at once */

@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "bpf/layout.h"
-#include "impl.h"
+#include "database/database.h"
 #include "interpreter.h"
 #include "persist/rdb.h"
 #include "persist/snapshot.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "impl.h"
+#include "database/database.h"
 
 const char *const acl_category_names[ACL_CATEGORIES] = {
 	"keyspace", "read",   "write",	     "set",	  "sortedset",	"list",	       "hash",

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "changes.h"
-#include "impl.h"
+#include "pubsub/changes.h"
+#include "database/database.h"
 
 /* Who is told, and what of. */
 struct notice {

@@ -24,7 +24,7 @@
 #include <stdio.h>
 #include <sys/queue.h>
 
-#include "impl.h"
+#include "database/database.h"
 
 struct glob;
 

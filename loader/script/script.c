@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "impl.h"
+#include "database/database.h"
 #include "script.h"
 #include "store/txn.h"
 #include "util/clock.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "impl.h"
+#include "database/database.h"
 #include "net/client.h"
 #include "util/glob.h"
 

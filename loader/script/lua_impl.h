@@ -7,7 +7,7 @@
 #include <lua5.1/lua.h>
 #include <lua5.1/lualib.h>
 
-#include "impl.h"
+#include "database/database.h"
 #include "interpreter.h"
 
 #define LUA_CHECK_EVERY 1000	      /* instructions between two looks at the clock */

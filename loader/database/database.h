@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the files of commands/ share: one row of the table in commands.c and one function for each
- * command, in the files by topic (string.c, range.c, keyspace.c, admin.c, ...); the queue of
- * operations; read, modify, write (update.c); long commands (long.c).
+ * What commands are made of.  Each has one row of the table in commands.c and one function, in the
+ * files by topic of commands/, acl/, pubsub/, script/ and tracking/, which share this header: the
+ * queue of operations; read, modify, write (update.c); long commands (long.c); transactions
+ * (multi.c, group.c).
  */
-#ifndef XKV_COMMANDS_IMPL_H
-#define XKV_COMMANDS_IMPL_H
+#ifndef XKV_DATABASE_H
+#define XKV_DATABASE_H
 
 #include <errno.h>
 #include <stdio.h>
 
-#include "changes.h"
-#include "commands.h"
-#include "measure.h"
+#include "pubsub/changes.h"
+#include "database/commands.h"
+#include "database/measure.h"
 #include "net/caller.h"
 #include "net/server_state.h"
-#include "pubsub.h"
-#include "tracking.h"
+#include "pubsub/pubsub.h"
+#include "tracking/tracking.h"
 #include "util/text.h"
 
 /* Reported to clients: the version whose behaviour the commands have. */
@@ -234,7 +235,7 @@ struct transaction {
 	unsigned int slot;
 };
 
-/* What commands/ keep for each client. */
+/* What is kept for each caller. */
 struct client_state {
 	struct progress progress;
 	struct transaction transaction;

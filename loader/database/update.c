@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Read, modify, write: commands that depend on what the key holds. */
-#include "impl.h"
+#include "database/database.h"
 
 #include <errno.h>
 #include <stdlib.h>

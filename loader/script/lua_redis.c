@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "acl.h"
+#include "acl/acl.h"
 #include "lua_impl.h"
 #include "store/txn.h"
 #include "util/log.h"

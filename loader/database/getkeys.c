@@ -2,7 +2,7 @@
 /* The keys of a command, what it does with each, and COMMAND GETKEYS and GETKEYSANDFLAGS. */
 #include <string.h>
 
-#include "impl.h"
+#include "database/database.h"
 
 /* Flags of the keys of commands for which the general rule does not hold, as in Redis' table. */
 static const struct {

@@ -11,7 +11,7 @@
  */
 #include <errno.h>
 
-#include "impl.h"
+#include "database/database.h"
 #include "store/txn.h"
 #include "util/clock.h"
 

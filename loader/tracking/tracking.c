@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "tracking.h"
+#include "tracking/tracking.h"
 
 #include <limits.h>
 #include <malloc.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "impl.h"
+#include "database/database.h"
 #include "net/client.h"
 #include "store/txn.h"
 #include "util/clock.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/time.h>
 
-#include "impl.h"
+#include "database/database.h"
 #include "net/client.h"
 
 #define HELD_MAX (4 << 20) /* bytes of lines of a try: beyond, they are told before its end */

@@ -7,14 +7,14 @@
  * is in three places: in the list of its topic, to be sent messages; in the list of its client, to
  * end with it; in a table, to be found by both.
  */
-#include "pubsub.h"
+#include "pubsub/pubsub.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "impl.h"
+#include "database/database.h"
 #include "util/glob.h"
 #include "util/log.h"
 

@@ -3,9 +3,9 @@
  * What the driver may answer over TCP in place of xkvd (net/flows.h): where only the reply is to be
  * seen, and it would be the same.
  */
-#include "acl.h"
+#include "acl/acl.h"
 #include "attach/attach.h"
-#include "impl.h"
+#include "database/database.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <sys/random.h>
 
 #include "acl.h"
-#include "impl.h"
+#include "database/database.h"
 
 #define GENPASS_BITS 4096 /* at most */
 
