@@ -308,14 +308,19 @@ static void change(struct caller *c, enum topic_kind kind, bool on, const struct
 		confirm(c, kind, on, name->ptr, name->len);
 }
 
+/* Within a slice, and while the client reads what it is told. */
+static bool may_go_on(struct caller *c)
+{
+	return worker_slice_left(c->worker) && reply_to(c)->out.bytes <= PAUSE_ABOVE;
+}
+
 static bool change_step(struct caller *c)
 {
 	struct progress *p = progress_of(c);
 
 	while (p->at < c->call.argc && !reply_to(c)->out.failed) {
 		change(c, p->topics, p->subscribes, &c->call.argv[p->at++]);
-		if (p->at % SLICE_CHANGES == 0 &&
-		    (!worker_slice_left(c->worker) || reply_to(c)->out.bytes > PAUSE_ABOVE))
+		if (p->at % SLICE_CHANGES == 0 && !may_go_on(c))
 			return false;
 	}
 	return true;
@@ -346,23 +351,37 @@ static void change_all(struct caller *c, enum topic_kind kind, bool on, unsigned
 		change(c, kind, on, &argv[i]);
 }
 
-/* Without arguments from all of the kind. */
-static void unsubscribe_all(struct caller *c, enum topic_kind kind)
+static bool leave_step(struct caller *c)
 {
+	enum topic_kind kind = progress_of(c)->topics;
 	struct pubsub *p = pubsub_of(c->srv);
 	struct subscription *s;
 	struct topic *t;
 
-	tell_changes(c);
-	s = TAILQ_FIRST(&c->session.subscribed[kind].list);
-	if (!s)
-		confirm(c, kind, false, NULL, 0);
-	for (; s; s = TAILQ_FIRST(&c->session.subscribed[kind].list)) {
+	for (unsigned int n = 1; (s = TAILQ_FIRST(&c->session.subscribed[kind].list)); n++) {
 		t = s->topic;
 		subscription_free(p, s);
 		confirm(c, kind, false, t->name, t->len);
 		drop_if_unused(p, t);
+		if (n % SLICE_CHANGES == 0 && !may_go_on(c))
+			return false;
 	}
+	return true;
+}
+
+/* Without arguments from all of the kind. */
+static void unsubscribe_all(struct caller *c, enum topic_kind kind)
+{
+	unsigned int count = c->session.subscribed[kind].count;
+
+	tell_changes(c);
+	if (!count) {
+		confirm(c, kind, false, NULL, 0);
+		return;
+	}
+	long_begin(c, leave_step)->topics = kind;
+	if (count < DIRECT_CHANGES)
+		long_continue(c);
 }
 
 void cmd_subscribe(struct caller *c, unsigned int argc, const struct resp_arg *argv)

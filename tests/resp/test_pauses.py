@@ -127,8 +127,20 @@ def large_prefixes(_, c):
     assert b"1 MiB" in c.reply()
 
 
-CASES = [patterns_in_a_transaction, elements_counted, large_prefixes, tracked_reads,
-         end_of_tracking, swapdb_of_trackers, limit_of_trackers]
+def end_of_subscriptions(_, c):
+    c.send(encode("SUBSCRIBE", *names(MANY, "%d")))
+    for _ in range(MANY):
+        c.reply()
+    yield
+    c.send(encode("UNSUBSCRIBE"))
+    yield c.reply()
+    for _ in range(MANY - 1):
+        last = c.reply()
+    assert last.endswith(b":0\r\n")
+
+
+CASES = [end_of_subscriptions, patterns_in_a_transaction, elements_counted, large_prefixes,
+         tracked_reads, end_of_tracking, swapdb_of_trackers, limit_of_trackers]
 
 
 def test_values_that_bitop_reads_are_limited(daemon):
