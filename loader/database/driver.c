@@ -12,8 +12,9 @@
 
 #define EVERYTHING ((1U << XKV_TCP_COMMAND_COUNT) - 1)
 
-/* By enum xkv_tcp_command: the commands of the table. */
+/* By enum xkv_tcp_command: the commands of the table; and by their number, whether they are that. */
 static const struct command *commands[XKV_TCP_COMMAND_COUNT];
+static bool is_known[COMMAND_IDS];
 
 #define NAME(name, ...) #name,
 
@@ -28,6 +29,7 @@ void driver_prepare(void)
 		commands[i] = command_find(1, &name);
 		if (!commands[i])
 			abort();
+		is_known[command_id(commands[i])] = true;
 	}
 }
 
@@ -77,6 +79,7 @@ struct flow_rights driver_rights(struct caller *c)
 	return (struct flow_rights){ .commands = allowed(acl_user_of(c)),
 				     .resp3 = s->reply.protocol == PROTOCOL_RESP3,
 				     .no_touch = s->no_touch,
+				     .asked = s->last && is_known[command_id(s->last)],
 				     .db = s->db };
 }
 

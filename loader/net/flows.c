@@ -215,7 +215,7 @@ void flow_publish(struct flows *all, struct flow *f, int fd, size_t unsent,
 	uint64_t position = (uint64_t)f->read << 32 | (uint32_t)(f->written + unsent);
 
 	if (!f->owner) {
-		if (!f->unfit && ++f->rounds > ROUNDS_FIRST)
+		if (!f->unfit && rights->asked && ++f->rounds > ROUNDS_FIRST)
 			make(all, f, fd);
 		return; /* nothing that is on its way now has been seen */
 	}

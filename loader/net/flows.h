@@ -2,11 +2,10 @@
 /*
  * Connections that the driver may answer on (bpf/tcp.h): which, up to where, and which commands.
  *
- * A flow is made for a connection that has sent some commands.  From then on the connection is
- * published before each write that answers all that was read, and taken back before anything is
- * sent that no command has asked for, or when what the driver does not know has changed.
- *
- * Used by whoever has the lock of the server (worker.h).
+ * A flow is made for a connection that has sent some commands that the driver could have answered.
+ * From then on the connection is published before each write that answers all that was read, and
+ * taken back before anything is sent that no command has asked for, or when what the driver does
+ * not know has changed.  Used by whoever has the lock of the server (worker.h).
  */
 #ifndef XKV_FLOWS_H
 #define XKV_FLOWS_H
@@ -22,6 +21,7 @@
 struct flow_rights {
 	uint32_t commands; /* bits by enum xkv_tcp_command */
 	bool resp3, no_touch;
+	bool asked; /* its last command is one that the driver knows */
 	unsigned int db;
 };
 

@@ -87,7 +87,7 @@ def answered(d, fn):
 def warm(c):
     """From here on the connection is known to the driver."""
     for _ in range(6):
-        assert c.ask("ECHO", "warm") == bulk(b"warm")
+        assert c.ask("EXISTS", "warm") == b":0\r\n"
 
 
 @pytest.mark.parametrize("host", [SERVER, SERVER6])
@@ -225,6 +225,17 @@ def test_vlans(xkvd):
                 d.bed.run(side, "tc", "filter", "del", "dev", device, way, "prio", 100)
 
 
+def test_clients_that_never_use_it(xkvd):
+    """Who sends nothing that the driver knows has no flow, which would cost each segment."""
+    d = xkvd(*ON)
+    with connected(d) as c:
+        for _ in range(20):
+            assert c.ask("ECHO", "x") == bulk(b"x")
+        assert figures(d)["flows"] == 0
+        warm(c)
+        assert figures(d)["flows"] == 1
+
+
 def test_states_of_a_client(xkvd):
     """Database, protocol and transactions are those of the connection."""
     d = xkvd(*ON)
@@ -291,9 +302,9 @@ def test_users(xkvd):
     """Commands that a user may not execute, and users with patterns of keys, are xkvd's."""
     d = xkvd(*ON)
     with connected(d) as admin:
-        for user, *rules in (("some", "~*", "+get", "+set", "+echo"),
-                             ("keys", "~own:*", "+@all"), ("both", "~own:*", "+@all",
-                                                            "(~* +get)")):
+        own = "~own:*", "~warm", "+@all"
+        for user, *rules in (("some", "~*", "+get", "+set", "+exists"), ("keys", *own),
+                             ("both", *own, "(~* +get)")):
             assert admin.ask("ACL", "SETUSER", user, "on", "nopass", *rules) == b"+OK\r\n"
 
     def ask(c, times, *words):
