@@ -48,6 +48,8 @@ TWO_DATAGRAMS = programs(xkvd0="ATOMIC,1", xkvd1="ATOMIC,1")
 FEED = ["ONE=2", "OTHER=2", "TXN=1"]
 ROOM_FOR_ALL = ["ONE=1", "OTHER=2", "SAME=1", "CELLS=4", "ROOM_FOR_ALL"]
 GIVE_UP = ["ONE=2", "OTHER=2", "GIVE_UP"]
+TCP_MESSAGES = ["REQUESTS=2", "PUSHES=1", "EARLY=1"]
+TCP_COPIES = ["REQUESTS=2", "COPIES=1", "EARLY=1"]
 ANY_ACTION = ["ACTIONS=CHECK+EDIT+PUT+REMOVE"]
 
 SOUND = [
@@ -84,6 +86,12 @@ SOUND = [
     Case("transaction, datagram", "txn", programs(xkvd0="TXN,1", xdp0="ATOMIC,1")),
     Case("multi-get", "txn", programs(xkvd0="MULTIGET,1", xdp0="SET+DELETE,1", xkvd1="ATOMIC,1")),
 
+    Case("TCP", "tcp", []),
+    Case("TCP, two losses", "tcp", ["LOSSES=2"]),
+    Case("TCP, copies", "tcp", TCP_COPIES),
+
+    Case("TCP, messages", "tcp", TCP_MESSAGES, long=True),
+    Case("TCP, three and a message", "tcp", ["PUSHES=1"], long=True),
     Case("interrupted, longer", "entry",
          programs(xkvd0="GET+WRITE,1", xdp0="GET+WRITE,3"), long=True),
     Case("interrupted read, four", "entry", programs(xkvd0="GET,1", xdp0="WRITE,4"), long=True),
@@ -102,7 +110,8 @@ SOUND = [
 
 
 def without(switch, finds, who, model="entry"):
-    name = switch if model != "txn" else f"transactions: {switch}"
+    prefix = {"txn": "transactions: ", "tcp": "TCP: "}.get(model, "")
+    name = prefix + switch
     return Case(name, model, who + switch.split(), finds)
 
 
@@ -161,6 +170,14 @@ BROKEN = [
     without("WAIT_FOR_LOCKS", "stuck", programs(xkvd0="TXN,1", xdp0="SET,1"), "txn"),
     without("NO_VALUE_RECHECK", "not_serializable",
             programs(xkvd0="MULTIGET,1", xkvd1="ATOMIC,1"), "txn"),
+    without("NO_POSITION", "wrong_reply", [], "tcp"),
+    without("PUBLISH_WHEN_READ", "wrong_reply", [], "tcp"),
+    without("NO_NEXT_BYTE", "wrong_request", ["PUSHES=1"], "tcp"),
+    without("NO_ALL_ACKED NO_DISARM", "two_contents wrong_reply stuck hung", TCP_MESSAGES, "tcp"),
+    without("NO_REPEAT", "hung", [], "tcp"),
+    without("NO_DUPLICATE_ACK", "hung", [], "tcp"),
+    without("NO_CAP", "stuck hung", TCP_COPIES, "tcp"),
+    without("ONE_OFFSET", "two_contents", [], "tcp"),
 ]
 
 CASES = SOUND + BROKEN
@@ -171,6 +188,7 @@ QUICK = {"interrupted by a read", "lists, interrupted", "order", "NO_SEQ_RECHECK
          "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK",
          "feed", "feed, room for all", "IGNORE_LOG", "OFF_FIRST",
          "COMPARE_AND_EXCHANGE", "NO_SECOND_LOOK",
+         "TCP", "TCP: NO_POSITION", "TCP: NO_REPEAT", "TCP: ONE_OFFSET",
          "two transactions", "transaction, interrupted", "transactions: NO_VALIDATION",
          "transactions: VALIDATE_FIRST", "transactions: NO_ABSENT_LOCK",
          "transactions: NO_SLOT_LOCK", "transactions: NO_UNRESERVE"}
