@@ -30,7 +30,11 @@ RATIOS = {"rate": "requests/s", "p50_us": "p50", "cpu_us": "CPU time"}
 ON, OFF, REDIS, VALKEY = "xkv-on", "xkv-off", "redis", "valkey"
 WARM_UP = 5000  # requests, before the rounds
 UP = 10  # percent of the requests of a mix that are MGETs, which go up
-NEVER = ("getrange", "key:__rand_int__", "0", "127")  # which the driver does not answer
+# How redis-benchmark asks for what it has no test of: "short" are GETs of shorter values, of which
+# 16 fit a segment; what the driver does not answer is "never".
+COMMANDS = {"short": ("get", "short:__rand_int__"),
+            "never": ("getrange", "key:__rand_int__", "0", "127")}
+SHORT = 64  # bytes
 REDIS_BENCHMARK, XKV_BENCH = "redis-benchmark", "xkv-bench"
 
 
@@ -53,7 +57,8 @@ class Cell(NamedTuple):
 CELLS = (*(Cell(what, clients) for what in ("GET", "SET") for clients in (1, 50, 500)),
          *(Cell("GET", clients, tool=XKV_BENCH) for clients in (50, 500)),
          Cell("SET", 50, tool=XKV_BENCH), Cell("mix", 50, tool=XKV_BENCH),
-         *(Cell(what, clients, 16) for what in ("GET", "SET") for clients in (1, 50)),
+         *(Cell(what, clients, 16) for what in ("short", "INCR") for clients in (1, 50)),
+         Cell("GET", 50, 16),
          Cell("never", 50), Cell("never", 50, 16))
 
 
@@ -75,7 +80,7 @@ class Server:
     def __init__(self, stack, name, args, program=None):
         self.name, self.place = name, BedPlace(stack, f"tcp-{name}")
         if name in (ON, OFF):
-            self.daemon = start_xkvd(stack, self.place, "--max-keys", max(2 * args.keys, 1 << 20),
+            self.daemon = start_xkvd(stack, self.place, "--max-keys", max(3 * args.keys, 1 << 20),
                                      "--tcp-fast-path", "on" if name == ON else "off")
         else:
             self._pass()
@@ -101,13 +106,15 @@ class Server:
 
     def _load(self, keys):
         """The keys of redis-benchmark, and those of xkv-bench for the mix."""
-        command = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%%012d\r\n$%d\r\n%s\r\n" % (
-            peers.VALUE_SIZE, b"x" * peers.VALUE_SIZE)
+        command = b"".join(
+            b"*3\r\n$3\r\nSET\r\n$%d\r\n%s:%%(n)012d\r\n$%d\r\n%s\r\n" % (
+                len(name) + 13, name, size, b"x" * size)
+            for name, size in ((b"key", peers.VALUE_SIZE), (b"short", SHORT)))
         pipe = subprocess.Popen(self.place.inside("client", "redis-cli", "-h", SERVER_IP, "--pipe"),
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for first in range(0, keys, LOADED_AT_ONCE):
             some = range(first, min(first + LOADED_AT_ONCE, keys))
-            pipe.stdin.write(b"".join(command % number for number in some))
+            pipe.stdin.write(b"".join(command % {b"n": number} for number in some))
         said, _ = pipe.communicate()
         if b"errors: 0," not in said:
             die(f"{self.name} does not store all of {keys} keys: {said.decode()}")
@@ -119,11 +126,11 @@ class Server:
 
 
 def redis_benchmark(place, cell, requests, keys):
-    what = ("-t", cell.what.lower()) if cell.what in ("GET", "SET") else ()
+    what = COMMANDS.get(cell.what)
     text = run(*place.on_client((
         "redis-benchmark", "-h", SERVER_IP, "-c", cell.clients, "-P", cell.pipeline, "-n", requests,
-        "-r", keys, "-d", peers.VALUE_SIZE, "--precision", 3, "--csv", *what,
-        *(NEVER if not what else ()))), stderr=subprocess.DEVNULL)
+        "-r", keys, "-d", peers.VALUE_SIZE, "--precision", 3, "--csv",
+        *(what or ("-t", cell.what.lower())))), stderr=subprocess.DEVNULL)
     rows = list(csv.DictReader(line for line in text.splitlines() if line.startswith('"')))
     if len(rows) != 1 or "p50_latency_ms" not in rows[0]:
         die("redis-benchmark prints no percentiles: it has to be version 6.2 or later")
