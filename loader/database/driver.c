@@ -117,11 +117,12 @@ void driver_reset(struct server *s)
 
 uint64_t driver_requests(const struct server *s)
 {
-	const struct tcp_path *t = &s->opt.attach->tcp;
+	const struct tcp_path *t;
 	struct xkv_tcp_stats stats;
 
 	if (!s->flows)
 		return 0;
+	t = &s->opt.attach->tcp;
 	tcp_path_stats(t, &stats);
 	return t->before.count[XKV_TCP_C_requests] + stats.count[XKV_TCP_C_requests] -
 	       shared_of(s)->driver_requests;
