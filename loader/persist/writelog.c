@@ -101,12 +101,14 @@ static struct {
 	int fd;
 	pthread_mutex_t syncing;
 	pthread_t sync_thread;
+	pthread_cond_t sync_ends; /* of its own: `changed` comes often */
 	bool sync_runs;
 	uint64_t unsynced_ns, sync_ns, writing_ns; /* since when there is something ..., 0 = not */
 } state = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.syncing = PTHREAD_MUTEX_INITIALIZER,
 	.changed = PTHREAD_COND_INITIALIZER,
+	.sync_ends = PTHREAD_COND_INITIALIZER,
 	.dir_fd = -1,
 	.fd = -1,
 };
@@ -123,8 +125,8 @@ static int start_thread(pthread_t *thread, void *(*fn)(void *))
 	return ret;
 }
 
-/* Waits for `changed` until this time.  With the lock. */
-static bool wait_until(uint64_t until_ns)
+/* With the lock.  False: it is that late. */
+static bool wait_until(pthread_cond_t *cond, uint64_t until_ns)
 {
 	struct timespec ts;
 	uint64_t now = monotonic_ns();
@@ -134,7 +136,7 @@ static bool wait_until(uint64_t until_ns)
 	left += (uint64_t)ts.tv_nsec;
 	ts.tv_sec += (time_t)(left / 1000000000);
 	ts.tv_nsec = (long)(left % 1000000000);
-	return !pthread_cond_timedwait(&state.changed, &state.lock, &ts);
+	return !pthread_cond_timedwait(cond, &state.lock, &ts);
 }
 
 /* ---- state that others see -------------------------------------------------- */
@@ -312,7 +314,7 @@ bool writelog_is_synced(uint64_t position)
 	bool synced;
 
 	pthread_mutex_lock(&state.lock);
-	synced = is_synced(position) || !state.on;
+	synced = is_synced(position) || !atomic_load(&state.awaited);
 	pthread_mutex_unlock(&state.lock);
 	return synced;
 }
@@ -324,7 +326,7 @@ bool writelog_wait(void)
 
 	position = writelog_awaits(&writers);
 	pthread_mutex_lock(&state.lock);
-	while (position && !is_synced(position) && wait_until(until))
+	while (position && !is_synced(position) && wait_until(&state.changed, until))
 		;
 	if (is_synced(position))
 		position = 0;
@@ -346,7 +348,7 @@ static void *sync_main(void *arg)
 	pthread_mutex_lock(&state.lock);
 	while (!state.closing) {
 		if (monotonic_ns() < next) {
-			wait_until(next);
+			wait_until(&state.sync_ends, next);
 			continue;
 		}
 		next = monotonic_ns() + SYNC_NS;
@@ -559,6 +561,30 @@ static void write_position(uint64_t position)
 	state.now.position = position;
 }
 
+static void is_written(uint64_t position)
+{
+	pthread_mutex_lock(&state.lock);
+	state.safe = state.now;
+	state.info.written = position;
+	state.info.size = state.others + state.now.size;
+	pthread_cond_broadcast(&state.changed);
+	pthread_mutex_unlock(&state.lock);
+	note_success();
+}
+
+/* Do replies wait for what was written, by this round or before `appendfsync always` was set? */
+static bool is_awaited(void)
+{
+	bool awaited;
+
+	if (!atomic_load(&state.awaited))
+		return false;
+	pthread_mutex_lock(&state.lock);
+	awaited = state.info.synced < state.info.written && !state.broken;
+	pthread_mutex_unlock(&state.lock);
+	return awaited;
+}
+
 static enum consumed on_end(void *arg, uint64_t position)
 {
 	(void)arg;
@@ -572,16 +598,9 @@ static enum consumed on_end(void *arg, uint64_t position)
 	}
 	if (state.in_txn)
 		return CONSUMED_PART;
-	if (state.safe.size == state.now.size)
-		return CONSUMED;
-	pthread_mutex_lock(&state.lock);
-	state.safe = state.now;
-	state.info.written = position;
-	state.info.size = state.others + state.now.size;
-	pthread_cond_broadcast(&state.changed);
-	pthread_mutex_unlock(&state.lock);
-	note_success();
-	if (atomic_load(&state.awaited) && !sync_now())
+	if (state.safe.size != state.now.size)
+		is_written(position);
+	if (is_awaited() && !sync_now())
 		tell();
 	return CONSUMED;
 }
@@ -1002,7 +1021,8 @@ void writelog_functions(void)
 	wanted = ++state.functions;
 	if (state.on && state.consumer) {
 		consumer_wake(state.consumer);
-		while (state.safe.functions < wanted && state.info.write_ok && wait_until(until))
+		while (state.safe.functions < wanted && state.info.write_ok &&
+		       wait_until(&state.changed, until))
 			;
 	}
 	pthread_mutex_unlock(&state.lock);
@@ -1264,21 +1284,24 @@ static int begin(struct store *st, const struct config *cfg, bool serving, char 
 int writelog_configure(struct store *st, const struct config *cfg, bool serving, char *err,
 		       size_t err_len)
 {
+	int ret = 0;
+
 	pthread_mutex_lock(&state.lock);
 	if (state.appendfsync != cfg->appendfsync && state.unsynced_ns)
 		state.unsynced_ns = monotonic_ns();
 	state.appendfsync = cfg->appendfsync;
-	atomic_store(&state.awaited, cfg->appendonly && cfg->appendfsync == APPENDFSYNC_ALWAYS);
 	state.timestamps = cfg->aof_timestamps;
 	state.no_sync_on_rewrite = cfg->no_sync_on_rewrite;
 	state.auto_percent = cfg->auto_rewrite_percent;
 	state.auto_min = cfg->auto_rewrite_min;
 	pthread_mutex_unlock(&state.lock);
 	if (cfg->appendonly && !state.on)
-		return begin(st, cfg, serving, err, err_len);
+		ret = begin(st, cfg, serving, err, err_len);
 	if (!cfg->appendonly && state.on)
 		writelog_close(false);
-	return 0;
+	atomic_store(&state.awaited, state.on && cfg->appendfsync == APPENDFSYNC_ALWAYS);
+	tell(); /* replies that wait may have nothing to wait for any more */
+	return ret;
 }
 
 /* Until what has changed so far is in the file. */
@@ -1288,7 +1311,8 @@ static void drain(void)
 
 	consumer_wake(state.consumer);
 	pthread_mutex_lock(&state.lock);
-	while (state.info.written < head && state.info.write_ok && wait_until(until))
+	while (state.info.written < head && state.info.write_ok &&
+	       wait_until(&state.changed, until))
 		;
 	pthread_mutex_unlock(&state.lock);
 }
@@ -1297,10 +1321,12 @@ void writelog_close(bool keep)
 {
 	if (state.on && keep)
 		drain();
+	atomic_store(&state.awaited, false);
 	pthread_mutex_lock(&state.lock);
 	state.on = false;
 	state.closing = true;
 	pthread_cond_broadcast(&state.changed);
+	pthread_cond_broadcast(&state.sync_ends);
 	pthread_mutex_unlock(&state.lock);
 	atomic_store(&state.rewrite_stop, true);
 	rewrite_reap();

@@ -627,6 +627,27 @@ def test_always_means_on_disk(xkvd, tmp_path):
     assert replies == 160 and 0 < syncs < 320, (replies, syncs)
 
 
+def test_always_is_set_at_run_time(xkvd):
+    """Nothing is left to wait for for ever, on the way there and back."""
+    d = xkvd("--save", "")
+    client = d.redis(socket_timeout=5)
+    for fsync in ("no", "always", "everysec", "always"):
+        client.set("before", "1")
+        client.config_set("appendfsync", fsync)
+        client.config_set("appendonly", "yes")
+        client.set("key", fsync)
+        written(d)
+        client.config_set("appendfsync", "always")
+        client.set("key", "always")
+        info = client.info("persistence")
+        assert info["xkv_log_synced"] == info["xkv_log_head"]
+        client.config_set("appendfsync", fsync)
+        client.set("after", "1")
+        client.config_set("appendonly", "no")
+    with d.udp() as udp:
+        wait_for(lambda: udp.set(b"key", b"1").status == 0, 10)
+
+
 def test_always_with_a_disk_that_is_full(xkvd, small_disk):
     d = xkvd(*OPTIONS, "--appendfsync", "always", run=False)
     d.dir = small_disk
