@@ -12,7 +12,7 @@
 
 #define EVERYTHING ((1U << XKV_TCP_COMMAND_COUNT) - 1)
 
-/* By enum xkv_tcp_command: the commands of the table; by a command's number, whether it is there. */
+/* By enum xkv_tcp_command: commands of the table; by the number of one, whether it is there. */
 static const struct command *commands[XKV_TCP_COMMAND_COUNT];
 static bool is_known[COMMAND_IDS];
 
