@@ -593,7 +593,7 @@ class Caller(threading.Thread):
         own, counter, value, count = f"own:{self.number}", f"n:{self.number}", None, 0
         end = time.monotonic() + self.seconds
         while time.monotonic() < end:
-            step = self.random.randrange(20)
+            step = self.random.randrange(23)
             if step < 8:
                 assert c.ask("GET", own) == (b"$-1\r\n" if value is None else bulk(value))
             elif step < 11:
@@ -609,6 +609,13 @@ class Caller(threading.Thread):
                 value = None
             elif step < 18:
                 self.talk_ahead(c, counter, count)
+            elif step >= 20:
+                many = self.random.randrange(2, 17)
+                c.sock.sendall((encode("INCR", counter) + encode("EXISTS", counter)) * many)
+                for _ in range(many):
+                    count += 1
+                    assert [c.reply(), c.reply()] == [b":%d\r\n" % count, b":1\r\n"]
+                assert c.ask("GET", "long") == bulk(b"l" * 900)
             elif step < 19:
                 c.sock.sendall(encode("ECHO", "a") + encode("GET", counter) + encode("PING"))
                 assert [c.reply() for _ in range(3)] == \
@@ -646,6 +653,7 @@ def test_any_network(xkvd, harm, host):
         relay.start()
         with connected(d) as c:
             assert c.ask("SET", "constant", "c" * 100) == b"+OK\r\n"
+            assert c.ask("SET", "long", "l" * 900) == b"+OK\r\n"
         callers = [Caller(relay.netns, host, i, seconds) for i in range(12)]
         for caller in callers:
             caller.start()
