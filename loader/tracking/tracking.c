@@ -747,11 +747,25 @@ void tracking_read(struct caller *c, const struct resp_arg *key)
 		changes_of_all(c->srv); /* so that nobody keeps what it reads */
 }
 
+/* Is a change of the key queued?  A read that is noted before it would be told of it. */
+static bool is_queued(struct caller *c, const struct resp_arg *key)
+{
+	const struct queue *q = queue_of(c);
+
+	for (unsigned int i = 0; i < q->count; i++)
+		if (q->op[i].opcode != XKV_OP_GET && q->op[i].key_len == key->len &&
+		    !memcmp(q->op[i].key, key->ptr, key->len))
+			return true;
+	return false;
+}
+
 static bool enter_key(void *arg, unsigned int at, const char *const *flags)
 {
 	const struct call *call = ((void **)arg)[1];
 
 	(void)flags;
+	if (is_queued(((void **)arg)[0], &call->argv[at]))
+		commands_flush(((void **)arg)[0]);
 	tracking_read(((void **)arg)[0], &call->argv[at]);
 	return true;
 }

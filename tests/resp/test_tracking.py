@@ -494,6 +494,20 @@ def test_own_write_before_the_read(sides, xkv):
         assert side.main.reply() == b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n"
 
 
+@pytest.mark.parametrize("key", ["", "key", "k" * 300])
+def test_own_write_before_the_read_in_a_pipeline(sides, key):
+    """The read has seen it, so it is not told of; what others do later is."""
+    for side in sides:
+        side.main.call("HELLO", 3)
+        side.main.call("CLIENT", "TRACKING", "on")
+        side.main.send(encode("SET", key, 1) + encode("STRLEN", key) + encode("ECHO", "end"))
+        assert [side.main.reply() for _ in range(3)] == [b"+OK\r\n", b":1\r\n", b"$3\r\nend\r\n"]
+        side.main.send(encode("PING"))
+        assert pushes_before(side) == []
+        side.other.call("DEL", key)
+        assert side.main.reply()[:1] == b">"
+
+
 def test_told_with_the_reply(sides):
     """A change by a command is told of before the next one is replied to, as by Redis."""
     told = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n"
