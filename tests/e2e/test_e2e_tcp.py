@@ -642,11 +642,12 @@ class Caller(threading.Thread):
 HARM = {"loss": 0.02, "repeat": 0.02, "reorder": 0.05, "corrupt": 0.01}
 
 
-@pytest.mark.parametrize("harm", [{}, HARM], ids=["clean", "harmed"])
-@pytest.mark.parametrize("host", [SERVER, SERVER6])
-def test_any_network(xkvd, harm, host):
+@pytest.mark.parametrize("host, harm, mode", [
+    (SERVER, {}, "auto"), (SERVER6, {}, "auto"), (SERVER, HARM, "auto"), (SERVER6, HARM, "auto"),
+    (SERVER, HARM, "generic")], ids=["4", "6", "4-harmed", "6-harmed", "4-harmed-generic"])
+def test_any_network(xkvd, host, harm, mode):
     """Each reply is right, each increment is executed once, and nobody hangs."""
-    d = xkvd(*ON)
+    d = xkvd(*ON, "--mode", mode)
     seconds = 120 if LONG else 5
     relay = Relay(d.bed, **harm)
     try:
