@@ -579,7 +579,7 @@ __noinline int atomic_record(struct xkv_request *rq)
 
 	if (!rq)
 		return XKV_C_pass_busy;
-	rq->record_bytes = 0;
+	rq->record = rq->record_bytes = 0;
 	each_operation(rq, txn_measure);
 	outcome = txn_reserve_records(rq);
 	if (outcome == XKV_TXN_DONE && rq->record_bytes)

@@ -24,7 +24,7 @@ static __always_inline struct xkv_feed *feed(void)
 	return map ? bpf_map_lookup_elem(map, &zero) : NULL;
 }
 
-/* The offset of a record in `data`; the lowest bit of its position may be a flag. */
+/* The offset of a record in `data`; the lowest bits of its position may be flags. */
 static __always_inline __u32 feed_offset(__u64 at)
 {
 	return at & (XKV_FEED_BYTES - 8);
@@ -34,23 +34,23 @@ static __always_inline __u32 feed_offset(__u64 at)
  * Does the record of such a change have a value, or refer to one?  That of a long key always has:
  * the key is in it.
  */
-static __always_inline bool feed_has_value(__u32 what, __u32 key_len)
+static __always_inline bool feed_has_value(__u32 what, __u32 key_len, __u64 lean)
 {
-	return what <= XKV_CHANGE_OVERWRITE || key_len == XKV_KEY_LONG;
+	return (what <= XKV_CHANGE_OVERWRITE && !lean) || key_len == XKV_KEY_LONG;
 }
 
 /* Bytes of a record. */
 static __always_inline __u32 feed_bytes(__u32 what, __u32 key_len, __u32 value_len)
 {
-	if (!feed_has_value(what, key_len) || value_len > XKV_FEED_INLINE)
+	if (!feed_has_value(what, key_len, 0) || value_len > XKV_FEED_INLINE)
 		value_len = 0;
 	return sizeof(struct xkv_feed_record) + XKV_PADDED(key_len) + XKV_PADDED(value_len);
 }
 
-/* The last argument but one of feed_write(); bit 0 of a position says that there are MORE. */
+/* The last argument but one of feed_write(); a position may have these two flags. */
 static __always_inline __u64 feed_kind(__u32 what, __u64 at, __u32 frontend)
 {
-	return what | (at & XKV_FEED_MORE) << 8 | (__u64)frontend << 16;
+	return what | (at & (XKV_FEED_MORE | XKV_FEED_LEAN)) << 8 | (__u64)frontend << 16;
 }
 
 /* Added to it: why the change was made. */
@@ -80,6 +80,15 @@ static __always_inline bool feed_take(struct xkv_feed *f, __u64 bytes)
 	return false;
 }
 
+/* Does somebody read it who is of use without xkvd, and needs all values: a log? */
+static __always_inline bool feed_has_log(const struct xkv_feed *f)
+{
+	for (int i = 0; i < XKV_FEED_READERS; i++)
+		if (READ_ONCE(f->reader[i].name[0]) && !READ_ONCE(f->reader[i].ends))
+			return true;
+	return false;
+}
+
 /*
  * There is no room: does nobody miss the records any more?  Then none are made from now on.  In
  * this order: who finds the feed off finds that it was given up, and what is read of slots
@@ -91,9 +100,8 @@ static __always_inline void feed_give_up(struct xkv_feed *f)
 
 	if (!cfg || (__s64)(bpf_ktime_get_ns() - READ_ONCE(f->alive_ns)) < XKV_FEED_ALIVE_NS)
 		return;
-	for (int i = 0; i < XKV_FEED_READERS; i++)
-		if (f->reader[i].name[0] && !f->reader[i].ends)
-			return;
+	if (feed_has_log(f))
+		return;
 	__sync_fetch_and_add(&f->given_up, 1);
 	WRITE_ONCE(cfg->feed, 0);
 }
@@ -119,6 +127,7 @@ __noinline __u64 feed_reserve(__u64 bytes)
 __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 frees)
 {
 	__u32 what = kind & 0xff, key_len, value_len;
+	bool has_value;
 	struct xkv_slot *slot = slot_at(ref);
 	struct xkv_feed_record *r, head = {};
 	struct xkv_config *cfg = config();
@@ -128,7 +137,8 @@ __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 
 		return 0;
 	r = (struct xkv_feed_record *)&f->data[feed_offset(at)];
 	key_len = what == XKV_FEED_MOVE ? 0 : slot->key_len;
-	value_len = slot->value_len;
+	has_value = feed_has_value(what, key_len, kind >> 8 & XKV_FEED_LEAN);
+	value_len = has_value ? slot->value_len : 0;
 	head.bytes = feed_bytes(what, key_len, value_len);
 	head.what = what;
 	head.flags = kind >> 8;
@@ -136,9 +146,9 @@ __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 
 	head.frontend = kind >> 16;
 	r->version = version;
 	r->expire_ms = slot->expire_ms;
-	r->ref = feed_has_value(what, key_len) && value_len > XKV_FEED_INLINE ? ref : 0;
+	r->ref = value_len > XKV_FEED_INLINE ? ref : 0;
 	r->frees = frees;
-	r->value_len = feed_has_value(what, key_len) ? value_len : 0;
+	r->value_len = value_len;
 	r->cause = kind >> 24;
 	r->op_flags = kind >> 32;
 	r->origin = kind >> 48;

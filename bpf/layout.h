@@ -20,7 +20,7 @@
  *   hot       the most used keys
  *   frames    the request that a CPU is working on in XDP, with its reply
  *   batch     the same for the commands of xkvd, mapped into its memory
- *   txn       the keys of the transaction that xkvd commits
+ *   txn       the keys of the transaction that xkvd commits, of a large one in txn_more, too
  *
  * All of it is in host byte order; the maps never leave the machine.
  */
@@ -31,7 +31,7 @@
 #include "proto.h"
 
 #define XKV_LAYOUT_MAGIC 0x584b5631 /* "XKV1" */
-#define XKV_DATA_VERSION 10	    /* increment it when anything of the data changes its meaning */
+#define XKV_DATA_VERSION 11	    /* increment it when anything of the data changes its meaning */
 
 /* What CPUs write without each other is not in one cache line. */
 #define XKV_CACHE_LINE __attribute__((aligned(64)))
@@ -822,6 +822,14 @@ struct xkv_feed_record {
 
 #define XKV_FEED_MORE 1 /* flag: the next record is of the same transaction */
 #define XKV_FEED_GONE 2 /* flag: the entry that was overwritten had expired */
+#define XKV_FEED_LEAN 4 /* flag: without its value, but that of a XKV_KEY_LONG */
+
+/*
+ * Records of a transaction that take more than this together are LEAN, unless a log needs the
+ * values; in any case they may take MOST.
+ */
+#define XKV_FEED_TXN	  (XKV_FEED_BYTES / 4)
+#define XKV_FEED_TXN_MOST (XKV_FEED_BYTES / 8 * 7)
 
 /* Somebody who reads the feed. */
 struct xkv_feed_reader {
@@ -852,11 +860,14 @@ struct xkv_feed {
 
 /* ---- transactions (bpf/txn.bpf.h) ------------------------------------------- */
 
-#define XKV_TXN_KEYS   1024 /* most keys of a transaction */
-#define XKV_TXN_SPARES 1024 /* elements behind them for slots that are only taken and given back */
-#define XKV_TXN_MAX    (XKV_TXN_KEYS + XKV_TXN_SPARES)
-#define XKV_TXN_HAND   32 /* keys at whose places slots are kept for the next transaction */
-#define XKV_TXN_ANY    1  /* expected version: whatever the key holds; versions are even */
+#define XKV_TXN_KEYS   65536 /* most keys of a transaction */
+#define XKV_TXN_FIRST  2048  /* of their places are in xkv_txn; */
+#define XKV_TXN_CHUNK  8192  /* so many in each map of xkv_txn_more, made when they are needed */
+#define XKV_TXN_CHUNKS 16
+/* those behind the keys are for slots that are only taken and given back */
+#define XKV_TXN_MAX  (XKV_TXN_FIRST + XKV_TXN_CHUNKS * XKV_TXN_CHUNK)
+#define XKV_TXN_HAND 32 /* keys at whose places slots are kept for the next transaction */
+#define XKV_TXN_ANY  1	/* expected version: whatever the key holds; versions are even */
 
 /* What becomes of a key. */
 enum xkv_txn_action {
@@ -898,6 +909,10 @@ struct xkv_txn_key {
 	};
 };
 
+struct xkv_txn_chunk {
+	struct xkv_txn_key key[XKV_TXN_CHUNK];
+};
+
 #define XKV_TXN_LOCKED	 1 /* the slot `ref` is locked */
 #define XKV_TXN_BUCKET	 2 /* the bucket of the key was locked for it */
 #define XKV_TXN_RESERVED 4 /* the index refers to `prefilled`, which reads as busy */
@@ -919,13 +934,14 @@ struct xkv_txn_args {
 	__u32 first;   /* TAKE, FREE: of the keys */
 	__u32 count;   /* keys; those of one bucket that has to be locked are neighbours */
 	__u32 request; /* COMMIT: of xkv_batch, for the program's use */
-	__s32 outcome; /* out: -1 = done, -2 = a key is not as expected, or enum xkv_counter */
+	__s32 outcome; /* out: XKV_TXN_DONE ..., or enum xkv_counter */
 	__u32 no_slot; /* out: the class that has no free slot (XKV_C_pass_no_slot) */
 	__u32 bucket;  /* the program's */
 };
 
 #define XKV_TXN_DONE	 (-1)
-#define XKV_TXN_CONFLICT (-2)
+#define XKV_TXN_CONFLICT (-2) /* a key is not as expected */
+#define XKV_TXN_TOO_LONG (-3) /* its records do not fit the change feed */
 
 enum xkv_slots_cmd {
 	XKV_SLOTS_LINK,	  /* put the slots of a new span into the list of their class */

@@ -147,15 +147,33 @@ struct {
 	__type(value, struct xkv_request);
 } xkv_batch SEC(".maps");
 
-/* The keys of the transaction that xkvd commits.  Written by it and by bpf/txn.bpf.h. */
+/* The first keys of the transaction that xkvd commits.  Written by it and by bpf/txn.bpf.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, XKV_TXN_MAX);
+	__uint(max_entries, XKV_TXN_FIRST);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 	__type(key, __u32);
 	__type(value, struct xkv_txn_key);
 } xkv_txn SEC(".maps");
+
+/* More of them: one element, created and mapped by xkvd. */
+struct xkv_txn_chunk_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct xkv_txn_chunk));
+};
+
+/* Made for a large transaction, and removed when there was none for some time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, XKV_TXN_CHUNKS);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__array(values, struct xkv_txn_chunk_map);
+} xkv_txn_more SEC(".maps");
 
 /* The change feed: one element, created and mapped by xkvd. */
 struct xkv_feed_map {

@@ -17,17 +17,34 @@
  * validated; its bucket is locked instead.  All locks are tried a bounded number of times, and in
  * the order slots, buckets; what fails before `apply` is rolled back, and xkvd tries again.  While
  * a key is locked it reads as busy in every other operation.
+ *
+ * A commit of many keys takes a while from `find` to `lock`.  What is written without having been
+ * read is not given up because others write it, too: it is locked as it is then.
  */
 #ifndef XKV_TXN_BPF_H
 #define XKV_TXN_BPF_H
 
 #include "ops.bpf.h"
 
+/* A key of the transaction that xkvd commits. */
+static __always_inline struct xkv_txn_key *txn_key_at(__u32 index)
+{
+	__u32 chunk = (index - XKV_TXN_FIRST) / XKV_TXN_CHUNK, zero = 0;
+	struct xkv_txn_chunk *at;
+	void *map;
+
+	if (index < XKV_TXN_FIRST)
+		return bpf_map_lookup_elem(&xkv_txn, &index);
+	map = bpf_map_lookup_elem(&xkv_txn_more, &chunk);
+	at = map ? bpf_map_lookup_elem(map, &zero) : NULL;
+	return at ? &at->key[(index - XKV_TXN_FIRST) % XKV_TXN_CHUNK] : NULL;
+}
+
 /* A key of a request's transaction: the one that xkvd commits, or the ATOMIC datagram itself. */
 static __always_inline struct xkv_txn_key *txn_key(struct xkv_request *rq, __u32 index)
 {
 	if (!(rq->flags & XKV_REQUEST_ATOMIC))
-		return bpf_map_lookup_elem(&xkv_txn, &index);
+		return txn_key_at(index);
 	if (FRONTEND(rq) == XKV_FRONTEND_XDP)
 		return bpf_map_lookup_elem(&xkv_atomic, &index);
 	index += rq->context * XKV_ATOMIC_MAX;
@@ -114,7 +131,39 @@ __noinline int txn_find(struct xkv_request *rq, __u32 index)
 
 TXN_STAGE(txn_find)
 
-/* Locks the slot of a key that changes, unless it was changed since it was found. */
+/*
+ * Locks the slot of a key that was not read, and that others have changed since it was found.  The
+ * key is compared before: the slot may have become another one's.  A slot that has the key and an
+ * even `seq` is the one that the index refers to.
+ */
+__noinline int txn_lock_again(struct xkv_request *rq, __u32 index)
+{
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
+	struct xkv_slot *slot = k ? slot_at(k->ref) : NULL;
+	__u64 seq;
+
+	if (!rq || !k || !slot)
+		return XKV_C_pass_busy;
+	txn_load(rq, k);
+	for (int i = 0; i < TRIES; i++) {
+		if (!holds_key(&IN(rq, rq->key_off), rq->key_len, rq->db, slot, &seq)) {
+			if (seq & 1)
+				continue;
+			return XKV_C_pass_busy;
+		}
+		if (!EXCHANGE(slot, &slot->seq, seq, seq | 1))
+			continue;
+		k->seq = seq;
+		k->state = XKV_TXN_LOCKED;
+		return XKV_TXN_DONE;
+	}
+	return XKV_C_pass_busy;
+}
+
+/*
+ * Locks the slot of a key that changes, unless it was changed since it was found.  (An ATOMIC
+ * datagram has looked at what it writes.)
+ */
 __noinline int txn_lock(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
@@ -125,8 +174,12 @@ __noinline int txn_lock(struct xkv_request *rq, __u32 index)
 	if (k->action == XKV_TXN_CHECK || !k->ref)
 		return XKV_TXN_DONE;
 	slot = slot_at(k->ref);
-	if (!slot || !EXCHANGE(slot, &slot->seq, k->seq, k->seq | 1))
+	if (!slot)
 		return XKV_C_pass_busy;
+	if (!EXCHANGE(slot, &slot->seq, k->seq, k->seq | 1))
+		return k->expected == XKV_TXN_ANY && !(rq->flags & XKV_REQUEST_ATOMIC)
+			       ? txn_lock_again(rq, index)
+			       : XKV_C_pass_busy;
 	k->state = XKV_TXN_LOCKED;
 	return XKV_TXN_DONE;
 }
@@ -260,14 +313,15 @@ static __always_inline bool txn_changes(const struct xkv_txn_key *k)
 	return k->action == XKV_TXN_PUT || (k->action != XKV_TXN_CHECK && k->ref);
 }
 
-/* Bytes of its record in the feed. */
-static __always_inline __u32 txn_record_bytes(const struct xkv_txn_key *k)
+/* Bytes of its record in the feed, which is LEAN or not. */
+static __always_inline __u32 txn_record_bytes(const struct xkv_txn_key *k, __u64 lean)
 {
 	bool put = k->action == XKV_TXN_PUT;
+	__u32 what = put ? XKV_CHANGE_CREATE : XKV_CHANGE_DELETE;
 	struct xkv_slot *slot = slot_at(put ? k->prefilled : k->ref);
 
-	return feed_bytes(put ? XKV_CHANGE_CREATE : XKV_CHANGE_DELETE, k->key_len,
-			  slot ? slot->value_len : 0);
+	return feed_bytes(what, k->key_len,
+			  slot && feed_has_value(what, k->key_len, lean) ? slot->value_len : 0);
 }
 
 __noinline int txn_measure(struct xkv_request *rq, __u32 index)
@@ -275,13 +329,13 @@ __noinline int txn_measure(struct xkv_request *rq, __u32 index)
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 
 	if (k && txn_changes(k))
-		rq->record_bytes += txn_record_bytes(k);
+		rq->record_bytes += txn_record_bytes(k, rq->record & XKV_FEED_LEAN);
 	return XKV_TXN_DONE;
 }
 
 TXN_STAGE(txn_measure)
 
-/* Gives a key the next place; bit 0 says that there are more (XKV_FEED_MORE). */
+/* Gives a key the next place; its lowest bits are flags. */
 __noinline int txn_place(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
@@ -289,7 +343,7 @@ __noinline int txn_place(struct xkv_request *rq, __u32 index)
 
 	if (!k || !txn_changes(k))
 		return XKV_TXN_DONE;
-	bytes = txn_record_bytes(k);
+	bytes = txn_record_bytes(k, rq->record & XKV_FEED_LEAN);
 	rq->record_bytes -= bytes;
 	k->record = rq->record | (rq->record_bytes ? XKV_FEED_MORE : 0);
 	rq->record += bytes;
@@ -301,22 +355,36 @@ TXN_STAGE(txn_place)
 /* Reserves the bytes that were measured.  XKV_TXN_DONE, or busy: no room. */
 static __always_inline int txn_reserve_records(struct xkv_request *rq)
 {
+	__u64 lean = rq->record & XKV_FEED_LEAN, at;
+
 	if (!rq->record_bytes)
 		return XKV_TXN_DONE;
-	rq->record = feed_reserve(rq->record_bytes);
-	return rq->record ? XKV_TXN_DONE : XKV_C_pass_busy;
+	at = feed_reserve(rq->record_bytes);
+	rq->record = at | lean;
+	return at ? XKV_TXN_DONE : XKV_C_pass_busy;
+}
+
+static __always_inline void txn_measure_all(struct xkv_request *rq, struct xkv_txn_args *args,
+					    __u64 lean)
+{
+	rq->record = lean;
+	rq->record_bytes = 0;
+	bpf_loop(args->count, txn_measure_one, args, 0);
 }
 
 /* Reserves all records of the transaction together, if somebody listens. */
 static __always_inline void txn_record(struct xkv_request *rq, struct xkv_txn_args *args)
 {
 	struct xkv_config *cfg = config();
+	struct xkv_feed *f = feed();
 
-	if (!cfg || !cfg->feed)
+	if (!cfg || !cfg->feed || !f)
 		return;
-	rq->record_bytes = 0;
-	bpf_loop(args->count, txn_measure_one, args, 0);
-	args->outcome = txn_reserve_records(rq);
+	txn_measure_all(rq, args, 0);
+	if (rq->record_bytes > XKV_FEED_TXN && !feed_has_log(f))
+		txn_measure_all(rq, args, XKV_FEED_LEAN);
+	args->outcome =
+		rq->record_bytes > XKV_FEED_TXN_MOST ? XKV_TXN_TOO_LONG : txn_reserve_records(rq);
 	if (args->outcome == XKV_TXN_DONE && rq->record_bytes)
 		bpf_loop(args->count, txn_place_one, args, 0);
 }
@@ -517,7 +585,7 @@ static int txn_unreserve_one(__u32 index, struct xkv_txn_args *args)
 
 static int txn_unlock_bucket_one(__u32 index, struct xkv_txn_args *args)
 {
-	struct xkv_txn_key *k = bpf_map_lookup_elem(&xkv_txn, &index);
+	struct xkv_txn_key *k = txn_key_at(index);
 
 	if (!k)
 		return 1;
@@ -527,7 +595,7 @@ static int txn_unlock_bucket_one(__u32 index, struct xkv_txn_args *args)
 
 static int txn_unlock_one(__u32 index, struct xkv_txn_args *args)
 {
-	struct xkv_txn_key *k = bpf_map_lookup_elem(&xkv_txn, &index);
+	struct xkv_txn_key *k = txn_key_at(index);
 
 	if (!k)
 		return 1;
@@ -577,7 +645,7 @@ static __always_inline bool has_wrong_slot(const struct xkv_txn_key *k)
 static int txn_take_one(__u32 index, struct xkv_txn_args *args)
 {
 	__u32 at = args->first + index;
-	struct xkv_txn_key *k = bpf_map_lookup_elem(&xkv_txn, &at);
+	struct xkv_txn_key *k = txn_key_at(at);
 	__u64 ref;
 
 	if (!k)
@@ -601,7 +669,7 @@ static int txn_take_one(__u32 index, struct xkv_txn_args *args)
 static int txn_free_one(__u32 index, struct xkv_txn_args *args)
 {
 	__u32 at = args->first + index;
-	struct xkv_txn_key *k = bpf_map_lookup_elem(&xkv_txn, &at);
+	struct xkv_txn_key *k = txn_key_at(at);
 	__u64 ref;
 
 	if (!k)

@@ -30,12 +30,26 @@ enum mark { UNSEEN, INDEXED, CHAIN, FREE, HELD };
 
 static const char *const holder[] = { "nobody", "index", "a chain", "a free list", "xkvd" };
 
-enum map { INDEX, PAGES, CLASSES, DEDUP, CONFIG, SECRET, TALLY, BATCH, TXN, FEED, DBS, MAPS };
+enum map {
+	INDEX,
+	PAGES,
+	CLASSES,
+	DEDUP,
+	CONFIG,
+	SECRET,
+	TALLY,
+	BATCH,
+	TXN,
+	TXN_MORE,
+	FEED,
+	DBS,
+	MAPS
+};
 
-static const char *const map_names[MAPS] = { "xkv_index", "xkv_pages",	  "xkv_classes",
-					     "xkv_once",  "xkv_config",	  "xkv_secret",
-					     "xkv_tally", "xkv_batch",	  "xkv_txn",
-					     "xkv_feed",  "xkv_databases" };
+static const char *const map_names[MAPS] = { "xkv_index",    "xkv_pages",  "xkv_classes",
+					     "xkv_once",     "xkv_config", "xkv_secret",
+					     "xkv_tally",    "xkv_batch",  "xkv_txn",
+					     "xkv_txn_more", "xkv_feed",   "xkv_databases" };
 
 /* A span, as described by the header of its page. */
 struct span {
@@ -80,7 +94,7 @@ static uint64_t load(const __u64 *word)
 
 /*
  * Opens a pinned map, checks its sizes, and maps it if its type allows that.  Older stores have no
- * xkv_txn and no xkv_feed.
+ * xkv_txn, no xkv_txn_more and no xkv_feed.
  */
 static int open_map(struct walk *w, const char *dir, enum map id, size_t value_size)
 {
@@ -91,7 +105,7 @@ static int open_map(struct walk *w, const char *dir, enum map id, size_t value_s
 
 	snprintf(path, sizeof(path), "%s/%s", dir, map_names[id]);
 	w->fd[id] = bpf_obj_get(path);
-	if ((id == TXN || id == FEED) && w->fd[id] < 0 && errno == ENOENT)
+	if ((id == TXN || id == TXN_MORE || id == FEED) && w->fd[id] < 0 && errno == ENOENT)
 		return 0;
 	if (w->fd[id] < 0 || bpf_obj_get_info_by_fd(w->fd[id], &info, &len)) {
 		int err = -errno;
@@ -157,7 +171,7 @@ static int open_maps(struct walk *w, const char *dir)
 		[CONFIG] = sizeof(struct xkv_config), [TALLY] = sizeof(struct xkv_tally),
 		[BATCH] = sizeof(struct xkv_request), [SECRET] = sizeof(struct xkv_secrets),
 		[TXN] = sizeof(struct xkv_txn_key),   [FEED] = sizeof(uint32_t),
-		[DBS] = sizeof(struct xkv_database),
+		[DBS] = sizeof(struct xkv_database),  [TXN_MORE] = sizeof(uint32_t),
 	};
 	int ret = 0;
 
@@ -728,6 +742,32 @@ static void walk_feed(struct walk *w)
 	}
 }
 
+static void walk_keys(struct walk *w, const struct xkv_txn_key *key, int first, int count)
+{
+	for (int i = 0; i < count; i++)
+		found_held(w, load(&key[i].prefilled), "transaction key", first + i);
+}
+
+/* The keys in a map of xkv_txn_more.  False: there is none, or it was just removed. */
+static bool walk_chunk(struct walk *w, uint32_t number, int first)
+{
+	const struct xkv_txn_chunk *chunk;
+	uint32_t id;
+	int fd = -1;
+
+	if (w->fd[TXN_MORE] >= 0 && !bpf_map_lookup_elem(w->fd[TXN_MORE], &number, &id))
+		fd = bpf_map_get_fd_by_id(id);
+	if (fd < 0)
+		return false;
+	chunk = mmap(NULL, sizeof(*chunk), PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	if (chunk == MAP_FAILED)
+		return false;
+	walk_keys(w, chunk->key, first, XKV_TXN_CHUNK);
+	munmap((void *)chunk, sizeof(*chunk));
+	return true;
+}
+
 /*
  * Slots that an xkvd has taken and not yet published are recorded in its requests, and in the keys
  * of its transaction.
@@ -736,11 +776,15 @@ static void walk_held(struct walk *w)
 {
 	const struct xkv_request *request = w->at[BATCH];
 	const struct xkv_txn_key *key = w->at[TXN];
+	int i, at;
 
-	for (int i = 0; i < XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS; i++)
+	for (i = 0; i < XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS; i++)
 		found_held(w, load(&request[i].prefilled), "request", i);
-	for (int i = 0; key && i < XKV_TXN_MAX; i++)
-		found_held(w, load(&key[i].prefilled), "transaction key", i);
+	if (key)
+		walk_keys(w, key, 0, XKV_TXN_FIRST);
+	for (i = 0, at = XKV_TXN_FIRST; i < XKV_TXN_CHUNKS; i++, at += XKV_TXN_CHUNK)
+		if (!walk_chunk(w, i, at))
+			break;
 }
 
 /* Checks a slot that was found nowhere.  True: it is parked. */

@@ -26,7 +26,7 @@ GROUPS = {
     "sorted-set": "Sorted sets", "geo": "Geo", "stream": "Streams", "scripting": "Scripts",
 }
 
-MANY = "atomic with up to 1,024 keys"
+MANY = "atomic with up to 65,536 keys"
 SCRIPT = "a script that fails has changed nothing, unless it is called in MULTI"
 SOURCES = "reads the sources one after the other; writes at once"
 AT_ONE_MOMENT = "looks at the keys one after the other, not at one moment"
@@ -57,8 +57,8 @@ DIFFERS = {
                        "told of changes before it, too; null, for all keys, is written in the "
                        "protocol of who gets it",
     "client|unblock": "0: no command blocks",
-    "exec": "at most 1,024 keys and 256 MiB; commands about the whole store, and those that change "
-            "anything but keys (CONFIG SET), end one transaction",
+    "exec": "at most 65,536 keys and 256 MiB; commands about the whole store, and those that "
+            "change anything but keys (CONFIG SET), end one transaction",
     "swapdb": "clients that track are told to forget all keys, which Redis leaves stale",
     "slowlog|reset": "not in scripts",
     "slowlog|get": "at most 256 bytes of a client's name",
@@ -70,7 +70,7 @@ DIFFERS = {
     "fcall": SCRIPT, "fcall_ro": SCRIPT, "function|kill": "as SCRIPT KILL",
     "function|load": "at most 1 MiB, of which the first line has 511 bytes; kept by snapshots",
     "script|debug": "NO only", "script|load": "kept until SCRIPT FLUSH or the end of xkvd",
-    "msetnx": "at most 1,024 keys",
+    "msetnx": "at most 65,536 keys",
     "acl|deluser": "in a transaction of the user itself: what follows is NOAUTH; Redis ends its "
                    "reply there",
     "acl|list": "single commands in alphabetical order; in Redis in that of a hash table",

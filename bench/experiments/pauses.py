@@ -5,7 +5,8 @@
 tracking: a SET of a key that many connections have read, who redirect their invalidations to one.
 refused: SETs that a full store refuses (noeviction), by the size of the store; also the first one
 after a key was deleted, which looks at each page for memory to reclaim.  cgroup: the same where a
-cgroup's limit ends the growth, beside maxmemory.
+cgroup's limit ends the growth, beside maxmemory.  transactions: EXEC and MSET, by the number of
+keys, beside Redis.
 
 A SET is timed from outside, by the longest PING of another connection, and by the CPU time of
 xkvd, which other work on the machine disturbs less.  What is compared takes turns in each round;
@@ -28,6 +29,7 @@ STORED, REFUSED = 1000, 2000  # bytes of values: a refused one fits no slot that
 AT_ONCE = 1000  # requests of a pipeline
 CALLS = 200  # refused SETs of a round
 DELETED = 3  # keys, one by one: more might be a span, whose memory could be reclaimed
+VALUE, ENOUGH_KEYS = 100, 20000  # bytes of values in transactions, and keys that are measured
 SETTLED = 1  # second in which all is told
 
 
@@ -38,10 +40,13 @@ def parse_args():
                         help="of the full stores; empty: not this part")
     parser.add_argument("--cgroup", type=int, default=512, metavar="MIB",
                         help="limit of the cgroup; 0: not this part")
+    parser.add_argument("--keys", default="100,1000,10000,65536", metavar="N,...",
+                        help="of transactions; empty: not this part")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--output", default=BUILD / "bench-pauses.json", type=type(BUILD))
     args = parser.parse_args()
     args.sizes = [int(size) for size in args.sizes.split(",") if size]
+    args.keys = [int(keys) for keys in args.keys.split(",") if keys]
     if len(args.sizes) == 1 or args.rounds < 1:
         parser.error("two sizes are compared, in one round or more")
     return args
@@ -299,6 +304,67 @@ def measure_cgroup(args, cpu):
         return in_turn({"cgroup": limited, "maxmemory": beside}, args.rounds)
 
 
+# Transactions ---------------------------------------------------------------------------------
+
+
+def exec_of(client, keys):
+    """What sends EXEC and waits for its reply; the SETs are queued already."""
+    client.send(("MULTI",), *(("SET", f"t:{n:014}", b"x" * VALUE) for n in range(keys)))
+    client.replies.read(len(b"+OK\r\n") + len(b"+QUEUED\r\n") * keys)
+    done = b"*%d\r\n" % keys + b"+OK\r\n" * keys
+    return lambda: finish(client, encode(("EXEC",)), done)
+
+
+def mset_of(client, keys):
+    """The same of a whole MSET."""
+    words = (word for n in range(keys) for word in (f"t:{n:014}", b"x" * VALUE))
+    request = encode(("MSET", *words))
+    return lambda: finish(client, request, b"+OK\r\n")
+
+
+def finish(client, request, done):
+    client.socket.sendall(request)
+    if client.replies.read(len(done)) != done:
+        die("a transaction fails")
+
+
+def transaction_row(client, other, prepare_one, keys):
+    """CPU time a key, of so many transactions as have most keys; one of them, beside PINGs."""
+    times = max(ENOUGH_KEYS // keys, 1)
+    us = sum(cpu_us(client.server, prepare_one(client, keys)) for _ in range(times))
+    one = prepare_one(client, keys)
+    with pinging(other) as took:
+        reply = call_us(one)
+    return {"reply_us": reply, "longest_ping_us": max(took), "key_ns": us * 1000 / times / keys}
+
+
+def measure_transactions(args, cpu):
+    step("transactions of " + ", ".join(f"{keys:,}" for keys in args.keys) + " keys")
+    with ExitStack() as stack:
+        programs = peers.find(dict.fromkeys(peers.OTHERS))
+        pairs = {name: [Client(stack, server) for _ in range(2)] for name, server in (
+            (name, peers.start(stack, name, programs[name], cpu))
+            for name in ("xkv", "redis") if name in programs)}
+        rows = {(what, keys, name): [] for what in TRANSACTIONS for keys in args.keys
+                for name in pairs}
+        for _ in range(args.rounds):
+            for (what, keys, name), some in rows.items():
+                some.append(transaction_row(*pairs[name], TRANSACTIONS[what], keys))
+    return [{"what": what, "keys": keys, "server": name, **medians(some)}
+            for (what, keys, name), some in rows.items()]
+
+
+def show_transactions(found):
+    print(f"\n{'':6}{'keys':>8}{'server':>8}{'CPU time a key, ns':>20}{'reply, ms':>11}"
+          f"{'longest PING, ms':>18}")
+    for row in found:
+        print(f"{row['what']:6}{row['keys']:8,}{row['server']:>8}{row['key_ns']:20,.0f}"
+              f"{row['reply_us'] / 1000:11.2f}{row['longest_ping_us'] / 1000:18.2f}")
+
+
+TRANSACTIONS = {"EXEC": exec_of, "MSET": mset_of}
+
+
 def main():
     args = parse_args()
     prepare()
@@ -323,6 +389,9 @@ def main():
                      for name in ("set_us", "cpu_us", "first_us")}
             result["ratio"] = ratio
             print(f"  cgroup/maxmemory: {ratio['set_us']}, CPU time {ratio['cpu_us']}")
+    if args.keys:
+        result["transactions"] = measure_transactions(args, cpus[0])
+        show_transactions(result["transactions"])
     write_json(args.output, result)
 
 

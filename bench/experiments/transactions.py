@@ -39,6 +39,7 @@ GROUPS = {
     "MULTI, two SETs, EXEC": transaction(("SET", f"n:{ANY}", NUMBER), ("SET", f"m:{ANY}", NUMBER)),
     "MULTI, two INCRs, EXEC": INCRS,
     "16 of these at once": INCRS * 16,
+    "MSET of two": encode("MSET", f"n:{ANY}", NUMBER, f"m:{ANY}", NUMBER),
     "MSET of 10": encode("MSET", *(word for key in TEN for word in (key, NUMBER))),
     "DEL of 10 missing keys": encode("DEL", *(f"none:{key}" for key in TEN)),
     "MGET of 10": encode("MGET", *TEN),
@@ -52,7 +53,9 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=2, help="of a measurement")
+    parser.add_argument("--only", default="", metavar="WORD", help="groups with this in their name")
     parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--before", metavar="XKVD", help="another one, in Redis' place")
     return parser.parse_args()
 
 
@@ -80,18 +83,20 @@ def main():
     prepare()
     os.sched_setaffinity(0, {1})
     with ExitStack() as stack:
-        servers = {name: peers.start(stack, name, program, 0)
-                   for name, program in (("xkv", BUILD / "xkvd"), ("redis", "redis-server"))}
+        other = "before" if args.before else "redis"
+        servers = {"xkv": peers.start(stack, "xkv", BUILD / "xkvd", 0),
+                   other: peers.start(stack, "xkv" if args.before else "redis",
+                                      args.before or "redis-server", 0)}
         for server in servers.values():
             fill(server.port)
-        print(f"{'CPU time of the server, us':<36} {'xkv':>8} {'redis':>8} {'redis/xkv':>10}")
-        for name, request in GROUPS.items():
+        print(f"{'CPU time of the server, us':<36} {'xkv':>8} {other:>8} {other + '/xkv':>10}")
+        for name, request in ((n, r) for n, r in GROUPS.items() if args.only in n):
             us = {server: [] for server in servers}
             for _ in range(args.rounds):
                 for server, where in servers.items():
                     us[server].append(measure(where, request, args))
-            xkv, redis = median(us["xkv"]), median(us["redis"])
-            print(f"{name:<36} {xkv:8.2f} {redis:8.2f} {redis / xkv:10.2f}", flush=True)
+            xkv, than = median(us["xkv"]), median(us[other])
+            print(f"{name:<36} {xkv:8.2f} {than:8.2f} {than / xkv:10.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #define QUIET_MS      200
+#define FIRST_MS      5000 /* until something comes at all */
 #define REQUEST_BYTES 65536
 #define EVENTS	      64
 #define BLANK	      "############"
@@ -104,7 +105,7 @@ static size_t length_of_reply(int fd)
 	size_t bytes = 0;
 
 	send_request(fd);
-	while (poll(&readable, 1, QUIET_MS) > 0)
+	while (poll(&readable, 1, bytes ? QUIET_MS : FIRST_MS) > 0)
 		bytes += receive(fd);
 	if (!bytes)
 		errx(1, "no reply");

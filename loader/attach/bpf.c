@@ -281,6 +281,34 @@ struct replaced {
 	int fd[BPF_MAPS];
 };
 
+/* Does the pinned xkv_txn_more fit, or can it be replaced?  1, 0 or -errno with a sentence. */
+static int more_fits(const struct bpf *b, const struct config *cfg, const struct bpf_map *more,
+		     int fd, char *err, size_t err_len)
+{
+	struct bpf_map *txn = bpf_object__find_map_by_name(b->object, bpf_map_names[BPF_TXN]);
+	char path[512];
+	int txn_fd, ret;
+
+	bpf_map_path(path, sizeof(path), cfg, BPF_TXN);
+	txn_fd = bpf_obj_get(path);
+	if (scratch_more_fits(more, fd, txn_fd >= 0 && scratch_fits(b->object, txn, txn_fd)))
+		ret = 1;
+	else
+		ret = scratch_more_check(more, fd, txn_fd, err, err_len);
+	if (txn_fd >= 0)
+		close(txn_fd);
+	return ret;
+}
+
+/* Does a pinned map of scratch fit, or can it be replaced?  1, 0 or -errno with a sentence. */
+static int fits(const struct bpf *b, const struct config *cfg, int id, const struct bpf_map *map,
+		int fd, char *err, size_t err_len)
+{
+	if (id == BPF_TXN_MORE)
+		return more_fits(b, cfg, map, fd, err, err_len);
+	return scratch_fits(b->object, map, fd) ? 1 : scratch_check(id, map, fd, err, err_len);
+}
+
 /*
  * Adopts one pinned map: 1 if it is there and fits, or can be replaced, 0 if it is not there.
  */
@@ -299,9 +327,9 @@ static int adopt_map(struct bpf *b, const struct config *cfg, int id, struct rep
 		return errno == ENOENT ? 0
 				       : fail(-errno, err, err_len, "cannot open %s: %s", path,
 					      strerror(errno));
-	if (is_scratch(id) && !scratch_fits(b->object, map, fd)) {
+	ret = is_scratch(id) ? fits(b, cfg, id, map, fd, err, err_len) : 1;
+	if (ret <= 0) {
 		old->fd[id] = fd;
-		ret = scratch_check(id, map, fd, err, err_len);
 		return ret ? ret : 1;
 	}
 	ret = bpf_obj_get_info_by_fd(fd, &info, &len) ? -errno : 0;
@@ -368,7 +396,7 @@ static int pin_scratch(struct bpf *b, const struct config *cfg, const struct rep
 			ret = scratch_replace(id, b->map[id], old->fd[id], path);
 		else if (is_scratch(id) && bpf_obj_pin(b->map[id], path) && errno != EEXIST)
 			ret = -errno;
-		any |= old->fd[id] >= 0;
+		any |= old->fd[id] >= 0 && id != BPF_TXN_MORE;
 		if (ret)
 			return fail(ret, err, err_len, "cannot pin %s: %s", path, strerror(-ret));
 	}

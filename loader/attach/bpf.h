@@ -25,6 +25,7 @@ enum bpf_map_id {
 	BPF_COUNTERS,
 	BPF_FRAMES,
 	BPF_BATCH,
+	BPF_TXN_MORE, /* before BPF_TXN, which describes it: replaced first */
 	BPF_TXN,
 	BPF_FEED,
 	BPF_DATABASES,

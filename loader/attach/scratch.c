@@ -12,6 +12,7 @@
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 
+#include "bpf/layout.h"
 #include "bpf_impl.h"
 
 #define NEW "_new" /* behind the name of a pin: the map that is about to take its place */
@@ -25,7 +26,7 @@ static const char *const slot_field[BPF_MAPS] = {
 bool is_scratch(int id)
 {
 	return id == BPF_COUNTERS || id == BPF_HOT || id == BPF_FRAMES || id == BPF_BATCH ||
-	       id == BPF_TXN;
+	       id == BPF_TXN || id == BPF_TXN_MORE;
 }
 
 /* ---- descriptions -------------------------------------------------------- */
@@ -153,18 +154,91 @@ static int copy_slots(int id, int new_fd, int old_fd)
 	return ret ? ret : (int)count;
 }
 
-int scratch_check(int id, const struct bpf_map *map, int fd, char *err, size_t err_len)
+static int cannot_take_over(const struct bpf_map *map, char *err, size_t err_len)
 {
-	int slots = slot_field[id] ? copy_slots(id, -1, fd) : 0;
-
-	if (slots >= 0 && (__u32)slots <= bpf_map__max_entries(map))
-		return 0;
 	return fail(
 		-EINVAL, err, err_len,
 		"%s was made by another version of xkv, and what it holds cannot be taken over. "
 		"Nothing was changed: start that version again, `xkv save`, stop it, `xkvd "
 		"--detach`, and start this one, which loads the snapshot",
 		bpf_map__name(map));
+}
+
+int scratch_check(int id, const struct bpf_map *map, int fd, char *err, size_t err_len)
+{
+	int slots = slot_field[id] ? copy_slots(id, -1, fd) : 0;
+
+	if (slots >= 0 && (__u32)slots <= bpf_map__max_entries(map))
+		return 0;
+	return cannot_take_over(map, err, err_len);
+}
+
+/* ---- the maps in xkv_txn_more --------------------------------------------- */
+
+/* Opens one of them.  A descriptor, or -errno: -ENOENT if there are not so many. */
+static int chunk_open(int more_fd, __u32 number)
+{
+	__u32 id;
+	int fd;
+
+	if (bpf_map_lookup_elem(more_fd, &number, &id))
+		return -errno;
+	fd = bpf_map_get_fd_by_id(id);
+	return fd < 0 ? -errno : fd;
+}
+
+bool scratch_more_fits(const struct bpf_map *map, int more_fd, bool txn_fits)
+{
+	int chunk = chunk_open(more_fd, 0);
+	struct bpf_map_info outer = {}, info = {};
+	__u32 len = sizeof(info), outer_len = sizeof(outer);
+	bool fits;
+
+	if (chunk < 0)
+		return false;
+	fits = txn_fits && !bpf_obj_get_info_by_fd(chunk, &info, &len) &&
+	       !bpf_obj_get_info_by_fd(more_fd, &outer, &outer_len) &&
+	       outer.type == bpf_map__type(map) && outer.max_entries == bpf_map__max_entries(map) &&
+	       info.value_size == sizeof(struct xkv_txn_chunk);
+	close(chunk);
+	return fits;
+}
+
+/* Does a key refer to a slot?  1, 0 or -errno. */
+static int chunk_has_slots(int fd, unsigned int from, unsigned int key_bytes)
+{
+	struct bpf_map_info info = {};
+	__u32 len = sizeof(info), zero = 0;
+	char *value;
+	int ret = 0;
+
+	if (bpf_obj_get_info_by_fd(fd, &info, &len))
+		return -errno;
+	value = malloc(info.value_size);
+	if (!value || bpf_map_lookup_elem(fd, &zero, value))
+		ret = -errno;
+	for (size_t at = from; !ret && at + sizeof(__u64) <= info.value_size; at += key_bytes) {
+		__u64 ref;
+
+		memcpy(&ref, value + at, sizeof(ref));
+		ret = ref != 0;
+	}
+	free(value);
+	return ret;
+}
+
+int scratch_more_check(const struct bpf_map *map, int more_fd, int txn_fd, char *err,
+		       size_t err_len)
+{
+	struct bpf_map_info txn;
+	int ret = 0, fd, from;
+
+	for (__u32 i = 0; !ret && (fd = chunk_open(more_fd, i)) >= 0; i++) {
+		from = field_offset(txn_fd, slot_field[BPF_TXN], &txn);
+		ret = from < 0 ? from : chunk_has_slots(fd, from, txn.value_size);
+		close(fd);
+	}
+	return ret ? cannot_take_over(map, err, err_len) : 0;
 }
 
 /* ---- replacing ----------------------------------------------------------- */

@@ -27,6 +27,16 @@ bool scratch_fits(const struct bpf_object *object, const struct bpf_map *map, in
 int scratch_check(int id, const struct bpf_map *map, int fd, char *err, size_t err_len);
 
 /*
+ * The same for xkv_txn_more.  The maps in it have no description, but their keys are those of
+ * xkv_txn (`txn_fits`, and its descriptor).  One without maps does not fit: the kernel does not say
+ * which maps it would take.  Slots in others are those of a large transaction whose xkvd was
+ * killed, and are not taken over.
+ */
+bool scratch_more_fits(const struct bpf_map *map, int more_fd, bool txn_fits);
+int scratch_more_check(const struct bpf_map *map, int more_fd, int txn_fd, char *err,
+		       size_t err_len);
+
+/*
  * Takes it over into the new map, and pins that at `path`, in the place of the old one.  There is
  * no moment at which a slot is in none of the pinned maps, or in two.  0 or -errno.
  */

@@ -483,7 +483,7 @@ static const struct command table[] = {
 	  "Executes all queued commands at once, unless a watched key has changed.", NULL },
 	{ "discard", cmd_discard, 1, NS | LS | F | B, 0, 0, 0, "transactions", "",
 	  "Forgets all queued commands and watched keys.", NULL },
-	{ "watch", cmd_watch, -2, NS | LS | F, 1, -1, 1, "transactions", "<key> [<key> ...]",
+	{ "watch", cmd_watch, -2, NS | LS | F | CMD_ANY_ARGS, 1, -1, 1, "transactions", "<key> [<key> ...]",
 	  "EXEC executes nothing if one of the keys has changed until then.", NULL },
 	{ "unwatch", cmd_unwatch, 1, NS | LS | F | B, 0, 0, 0, "transactions", "",
 	  "Forgets all watched keys.", NULL },
@@ -881,7 +881,7 @@ void end_yes_no(struct caller *c, unsigned int note, int ret, const struct store
 #define NOT_AN_INTEGER "ERR value is not an integer or out of range"
 
 _Static_assert(XKV_VALUE_MAX == 1 << 20, "a text above names it");
-_Static_assert(STORE_TXN_KEYS == 1024 && STORE_TXN_BYTES == 256 << 20, "a text below does");
+_Static_assert(STORE_TXN_KEYS == 65536 && STORE_TXN_BYTES == 256 << 20, "a text below does");
 
 void reply_store_error(struct caller *c, int error)
 {
@@ -898,7 +898,11 @@ void reply_store_error(struct caller *c, int error)
 		reply_error(reply_to(c), "BUSY the key is changed by too many others: try again");
 		break;
 	case -E2BIG:
-		reply_error(reply_to(c), "ERR a transaction of more than 1024 keys or 256 MiB");
+		reply_error(reply_to(c), "ERR a transaction of more than 65536 keys or 256 MiB");
+		break;
+	case -EFBIG:
+		reply_error(reply_to(c), "ERR the transaction changes more keys than can be told "
+					 "to those who track keys, or want keyspace events");
 		break;
 	case -ESHUTDOWN:
 		reply_error(reply_to(c), "ERR the server is shutting down");

@@ -433,8 +433,9 @@ void reply_collected(struct caller *c, FILE *file, char **text, size_t *len);
 /* How often something was tried that others can make vain by changing its keys; zero at first. */
 struct tries {
 	unsigned int count;
-	uint64_t end_ns; /* monotonic: set after the first try */
-	bool holds;	 /* clients over UDP may be held back: see store_hold_writes() */
+	uint64_t end_ns;   /* monotonic: set after the first try */
+	unsigned int keys; /* that the last try has used, if they are many */
+	bool holds;	   /* clients over UDP may be held back: see store_hold_writes() */
 };
 
 /* May it be tried, or tried once more?  Counts the try. */

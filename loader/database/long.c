@@ -12,6 +12,7 @@
 #include "store/txn.h"
 
 #define DIRECT_ARGS   64	/* of a command about several keys that is done at once */
+#define SLICED_ABOVE  1024	/* keys: then one after the other rather than not at all */
 #define CHECKS_A_LOOK 1024	/* arguments checked between two looks at the clock */
 #define ATOMIC_BYTES  (4 << 20) /* longer replies are made as the client reads them */
 
@@ -116,6 +117,24 @@ void command_keys(struct caller *c, unsigned int argc, const struct resp_arg *ar
 	p->checked = p->at = 1;
 }
 
+/* Is a command that cannot be done at once, for this reason, done key by key? */
+static bool is_sliced(const struct caller *c, int error, unsigned int count, unsigned int stride)
+{
+	bool evicts = c->srv->cfg->maxmemory_policy != STORE_NOEVICTION;
+
+	switch (error) {
+	case -EMSGSIZE: /* of the reply */
+		return true;
+	case -E2BIG: /* of what was read */
+		return stride == 1;
+	case -EFBIG: /* of the change feed */
+		return count > SLICED_ABOVE;
+	case -ENOSPC: /* or entries are evicted for each key in turn */
+		return count > SLICED_ABOVE && (stride == 1 || evicts);
+	}
+	return false;
+}
+
 void command_keys_atomic(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			 unsigned int stride, command_key_fn *key)
 {
@@ -130,7 +149,7 @@ void command_keys_atomic(struct caller *c, unsigned int argc, const struct resp_
 
 	if (count > 1 && count <= STORE_TXN_KEYS)
 		ret = command_atomic(c, all_keys, &k);
-	if (ret == -EMSGSIZE)
+	if (ret && is_sliced(c, ret, count, stride))
 		command_keys(c, argc, argv, stride, key);
 	else if (ret)
 		reply_store_error(c, ret);

@@ -43,9 +43,10 @@ struct reply compose_end(struct caller *c, const struct reply *outer)
 
 /*
  * One try.  If it fails, the replies are dropped, and so is what it has changed in how to reply.
- * `changed`: whether anything was to be committed.
+ * `changed`: whether anything was to be committed; `keys`: how many it has used.
  */
-static int attempt(struct caller *c, command_atomic_fn *fn, void *arg, bool *changed)
+static int attempt(struct caller *c, command_atomic_fn *fn, void *arg, bool *changed,
+		   unsigned int *keys)
 {
 	struct session *s = &c->session;
 	struct reply outer, inner;
@@ -62,6 +63,7 @@ static int attempt(struct caller *c, command_atomic_fn *fn, void *arg, bool *cha
 	commands_flush(c);
 	/* who has to be disconnected for replies that are too long has changed nothing */
 	*changed = ret > 0 && !s->reply.out.failed;
+	*keys = store_txn_keys(c->worker->ctx);
 	if (ret < 0)
 		store_txn_abort(c->worker->ctx);
 	else
@@ -102,7 +104,7 @@ int command_atomic(struct caller *c, command_atomic_fn *fn, void *arg)
 		const struct held_message *since = pubsub_hold(c->srv);
 		bool changed = false;
 
-		ret = attempt(c, fn, arg, &changed);
+		ret = attempt(c, fn, arg, &changed, &tries.keys);
 		pubsub_release(c->srv, since, !ret && changed);
 		monitor_release(c, ret != -ECANCELED);
 		c->worker->stat[STAT_CONFLICTS] += ret == -ECANCELED;
@@ -482,12 +484,12 @@ static void exec(struct caller *c)
 	bool holds = t->apart && t->watched_count;
 
 	if (holds)
-		store_hold_writes(c->srv->store, true);
+		store_hold_writes(c->srv->store, true, t->keys + t->watched_count);
 	t->in_exec = c->session.composing = true;
 	run_all(c);
 	t->in_exec = c->session.composing = false;
 	if (holds)
-		store_hold_writes(c->srv->store, false);
+		store_hold_writes(c->srv->store, false, 0);
 	pubsub_release(c->srv, since, true); /* after the reply, which is that of all */
 }
 
@@ -640,7 +642,7 @@ static bool watch(struct caller *c, const struct resp_arg *key)
 	if (watched_find(c, c->session.db, key->ptr, key->len, hash))
 		return true;
 	if (transaction_of(c)->watched_count == STORE_TXN_KEYS) {
-		reply_error(reply_to(c), "ERR more than 1024 keys are watched");
+		reply_error(reply_to(c), "ERR more than 65536 keys are watched");
 		return false;
 	}
 	ret = store_touch(c->worker->ctx, key->ptr, key->len, false, &e);

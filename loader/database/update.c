@@ -25,7 +25,7 @@ bool tries_left(struct caller *c, struct tries *t)
 		return false;
 	if (t->count++ >= TRIES_FREE) {
 		t->holds = true;
-		store_hold_writes(c->srv->store, true); /* anew */
+		store_hold_writes(c->srv->store, true, t->keys); /* anew */
 	}
 	return true;
 }
@@ -33,7 +33,7 @@ bool tries_left(struct caller *c, struct tries *t)
 void tries_end(struct caller *c, struct tries *t)
 {
 	if (t->holds)
-		store_hold_writes(c->srv->store, false);
+		store_hold_writes(c->srv->store, false, 0);
 }
 
 enum reads {

@@ -1105,7 +1105,7 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	s->loop = s->worker[0]->loop;
 	/* An xkvd that was killed may have left them refused, or held. */
 	server_follow_saves(s);
-	store_hold_writes(s->store, false);
+	store_hold_writes(s->store, false, 0);
 	s->opt.executor->start(s);
 	init_watchers(s);
 	s->started = monotonic_seconds();

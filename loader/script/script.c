@@ -58,7 +58,7 @@ static void serve_others(struct caller *c)
 	uint8_t db = store_selected(c->worker->ctx);
 	unsigned int holds = pubsub_suspend(c->srv);
 
-	store_hold_writes(c->srv->store, false); /* not for so long */
+	store_hold_writes(c->srv->store, false, 0); /* not for so long */
 	worker_yield(c);
 	pubsub_resume(c->srv, holds);
 	store_reselect(c->worker->ctx, db);

@@ -191,14 +191,21 @@ static int reader_begin_new(struct store *st, struct feed_reader *r, const char 
 {
 	int ret = reader_begin(st, r);
 
-	if (ret) {
-		feed_switch(st, has_readers(st->feed.ring));
-		return ret;
-	}
+	if (ret)
+		goto failed;
 	r->place->position = r->next;
 	r->place->ends = false;
 	strcpy(r->place->name, name);
+	/* what is running did not know of a log, and may leave values out (XKV_FEED_LEAN) */
+	ret = wait_for_programs(st);
+	if (ret)
+		goto failed;
+	r->next = r->place->position = __atomic_load_n(&st->feed.ring->head, __ATOMIC_ACQUIRE);
 	return 0;
+failed:
+	r->place->name[0] = 0;
+	feed_switch(st, has_readers(st->feed.ring));
+	return ret;
 }
 
 /* With the feed's lock. */
@@ -370,7 +377,8 @@ static int read_value(struct feed_reader *r, const struct xkv_feed_record *rec, 
 static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 		       struct feed_change *out)
 {
-	bool has_value = rec->what <= XKV_CHANGE_OVERWRITE, wanted = has_value && !r->keys_only;
+	bool has_value = rec->what <= XKV_CHANGE_OVERWRITE && !(rec->flags & XKV_FEED_LEAN);
+	bool wanted = has_value && !r->keys_only;
 	int ret = 0;
 
 	*out = (struct feed_change){

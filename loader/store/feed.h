@@ -32,7 +32,7 @@ struct feed_change {
 	enum xkv_frontend frontend;
 	const void *key;
 	size_t key_len;
-	const void *value; /* CREATE, OVERWRITE; else NULL */
+	const void *value; /* CREATE, OVERWRITE; else, and in a large transaction, NULL */
 	size_t value_len;
 	uint64_t expire_ms; /* Unix time in milliseconds, 0 = never */
 	uint64_t version;   /* of an entry that is removed, its last one */

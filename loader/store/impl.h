@@ -11,11 +11,13 @@
  *   databases.c        the numbers of databases
  *   longkey.c          the stored form of long keys, and operations on them
  *   scan.c store.c     walks and operations of the public interface (store.h)
+ *   txn_keys.c         the memory of a transaction's keys
  *   overlay.c txn.c    transactions (txn.h)
  *   open.c             opens the store from the parts above (open.h)
  *
  * Locks: swap_lock and txn_lock are taken before all others, then counts_lock, pages_lock,
- * units_lock; need_lock and ctx_lock are never held together with another lock but txn_lock.
+ * units_lock; need_lock and ctx_lock are never held together with another lock but txn_lock.  Who
+ * holds txn_resize may try to take txn_lock, but does not wait for it.
  */
 #ifndef XKV_STORE_IMPL_H
 #define XKV_STORE_IMPL_H
@@ -166,7 +168,8 @@ struct feed {
 
 /* store_hold_writes() */
 struct hold {
-	uint64_t since_ns;	/* 0 = nothing is held */
+	uint64_t since_ns; /* 0 = nothing is held */
+	uint64_t until_ns;
 	uint64_t not_before_ns; /* when the next one may begin */
 };
 
@@ -177,7 +180,9 @@ struct store {
 	struct xkv_secrets *secrets;
 	struct xkv_class *classes;
 	struct xkv_request *batch;
-	struct xkv_txn_key *txn_key; /* under txn_lock */
+	struct xkv_txn_key *txn_key;   /* `txn_room` of them, under txn_lock: see txn_keys.c */
+	_Atomic unsigned int txn_room; /* changes with txn_resize, too */
+	_Atomic uint64_t txn_large_ms; /* when more than XKV_TXN_FIRST were needed */
 	struct xkv_bucket *index;
 	struct xkv_database *databases;
 	unsigned int class_count;
@@ -188,6 +193,7 @@ struct store {
 	struct store_ctx ctx[XKV_BATCH_CONTEXTS];
 	pthread_mutex_t ctx_lock;
 	pthread_mutex_t txn_lock;    /* one transaction is committed at a time */
+	pthread_mutex_t txn_resize;  /* of the maps of its keys */
 	pthread_mutex_t counts_lock; /* for `counted` */
 	pthread_mutex_t swap_lock;   /* of config.stored, for writers */
 	struct {
@@ -578,6 +584,18 @@ void databases_init(struct store *st);
 
 /* store_do() on the store itself, whether there is a transaction or not. */
 int op_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);
+
+/* ---- txn_keys.c ---- */
+
+/* Maps the keys that every store has room for.  0 or -errno. */
+int txn_keys_map(struct store *st);
+void txn_keys_unmap(struct store *st);
+/* Maps those that an earlier xkvd had made room for.  0 or -errno. */
+int txn_keys_adopt(struct store *st);
+/* Makes room for so many keys: 0 or -ENOSPC.  The caller holds txn_lock. */
+int txn_keys_grow(struct store *st, unsigned int count);
+/* Gives room back that was not needed for some time.  Maintenance thread. */
+void txn_keys_trim(struct store *st);
 
 /* ---- txn.c ---- */
 

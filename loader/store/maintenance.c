@@ -929,6 +929,7 @@ static void maintain(struct store *st, unsigned int period)
 		return;
 	free_orphans(st);
 	return_memory(st);
+	txn_keys_trim(st);
 }
 
 static void *maintenance_main(void *arg)

@@ -162,6 +162,8 @@ static int store_adopt(struct store *st)
 	classes_adopt(st);
 	ret = pages_adopt(st);
 	if (!ret)
+		ret = txn_keys_adopt(st);
+	if (!ret)
 		ret = txn_adopt(st);
 	if (!ret)
 		ret = feed_adopt(st);
@@ -180,18 +182,16 @@ static int store_map(struct store *st)
 	st->classes = map_memory(st->bpf.map[BPF_CLASSES], XKV_CLASSES * sizeof(*st->classes));
 	st->batch = map_memory(st->bpf.map[BPF_BATCH], requests * sizeof(*st->batch));
 	st->index = map_memory(st->bpf.map[BPF_INDEX], st->bpf.buckets * sizeof(*st->index));
-	st->txn_key = map_memory(st->bpf.map[BPF_TXN], XKV_TXN_MAX * sizeof(*st->txn_key));
 	st->databases =
 		map_memory(st->bpf.map[BPF_DATABASES], XKV_DATABASES * sizeof(*st->databases));
-	if (!st->cfg || !st->secrets || !st->classes || !st->batch || !st->index || !st->txn_key ||
-	    !st->databases)
+	if (!st->cfg || !st->secrets || !st->classes || !st->batch || !st->index || !st->databases)
 		return -errno;
 	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++) {
 		st->ctx[i].st = st;
 		st->ctx[i].first = i * XKV_BATCH_REQUESTS;
 		st->ctx[i].request = st->batch + st->ctx[i].first;
 	}
-	return 0;
+	return txn_keys_map(st);
 }
 
 static void store_locks(struct store *st)
@@ -201,6 +201,7 @@ static void store_locks(struct store *st)
 
 	pthread_mutex_init(&st->ctx_lock, NULL);
 	pthread_mutex_init(&st->txn_lock, NULL);
+	pthread_mutex_init(&st->txn_resize, NULL);
 	pthread_mutex_init(&st->swap_lock, NULL);
 	pthread_mutex_init(&st->feed.lock, NULL);
 	pthread_mutex_init(&st->counts_lock, NULL);
@@ -291,8 +292,7 @@ void store_close(struct store *st)
 		munmap(st->index, st->bpf.buckets * sizeof(*st->index));
 	if (st->databases)
 		munmap(st->databases, XKV_DATABASES * sizeof(*st->databases));
-	if (st->txn_key)
-		munmap(st->txn_key, XKV_TXN_MAX * sizeof(*st->txn_key));
+	txn_keys_unmap(st);
 	if (st->batch)
 		munmap(st->batch, XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS * sizeof(*st->batch));
 	free(st);

@@ -165,7 +165,7 @@ uint64_t store_memory(const struct store *st)
 	       st->mem.pages_used * XKV_PAGE_COST +
 	       (uint64_t)XKV_DEDUP_SETS * sizeof(struct xkv_dedup_set) +
 	       (uint64_t)XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS * sizeof(struct xkv_request) +
-	       (uint64_t)XKV_TXN_MAX * sizeof(struct xkv_txn_key) +
+	       (uint64_t)XKV_TXN_FIRST * sizeof(struct xkv_txn_key) +
 	       (uint64_t)XKV_HOT_KEYS * HOT_COST +
 	       (uint64_t)st->cpus *
 		       (sizeof(struct xkv_request) +

@@ -15,11 +15,12 @@
 #include "util/clock.h"
 
 /*
- * A hold ends after HOLD_NS, and is followed by HOLD_REST times as long without: writes are held
- * for a fifth of the time at most, whatever transactions do.
+ * A hold ends after HOLD_NS and what the keys need, and is followed by HOLD_REST times as long
+ * without: writes are held for a fifth of the time at most, whatever transactions do.
  */
-#define HOLD_NS	  10000000
-#define HOLD_REST 4
+#define HOLD_NS	    10000000
+#define HOLD_KEY_NS 3000
+#define HOLD_REST   4
 
 /* ---- requests ------------------------------------------------------------ */
 
@@ -407,19 +408,17 @@ void store_refuse_writes(struct store *st, bool refuse)
 
 static void hold_end(struct store *st, uint64_t now)
 {
-	uint64_t lasted = now - st->hold.since_ns;
+	uint64_t end = now < st->hold.until_ns ? now : st->hold.until_ns;
 
 	if (st->cfg->read_only & XKV_WRITES_HELD) /* perhaps by an xkvd that was killed */
 		set_read_only(st, XKV_WRITES_HELD, false);
 	if (!st->hold.since_ns)
 		return;
-	if (lasted > HOLD_NS)
-		lasted = HOLD_NS;
-	st->hold.not_before_ns = st->hold.since_ns + (1 + HOLD_REST) * lasted;
+	st->hold.not_before_ns = end + HOLD_REST * (end - st->hold.since_ns);
 	st->hold.since_ns = 0;
 }
 
-void store_hold_writes(struct store *st, bool hold)
+void store_hold_writes(struct store *st, bool hold, unsigned int keys)
 {
 	uint64_t now = monotonic_ns();
 
@@ -427,7 +426,8 @@ void store_hold_writes(struct store *st, bool hold)
 	if (!hold || now < st->hold.not_before_ns)
 		return;
 	st->hold.since_ns = now;
-	__atomic_store_n(&st->cfg->held_until_ns, now + HOLD_NS, __ATOMIC_RELEASE);
+	st->hold.until_ns = now + HOLD_NS + (uint64_t)keys * HOLD_KEY_NS;
+	__atomic_store_n(&st->cfg->held_until_ns, st->hold.until_ns, __ATOMIC_RELEASE);
 	set_read_only(st, XKV_WRITES_HELD, true);
 }
 

@@ -17,8 +17,12 @@
 #include "util/log.h"
 
 #define ROOM_TRIES   16			/* calls of no_slot() without a slot more */
+#define EVICT_TRIES  8			/* those that may be in vain */
 #define TAKE_WAIT_MS (4 * GROW_WAIT_MS) /* for all slots of a transaction */
-#define SPARES_FIRST 32			/* doubled with each try */
+#define BUSY_MS	     2000		/* of tries to commit many keys, each of which takes long */
+#define SPARES_FIRST 32			/* or a share of the keys; doubled with each try */
+#define SPARES_SHARE 32
+#define SPARES_MOST  1024 /* or one for each key */
 
 /* ---- the keys -------------------------------------------------------------- */
 
@@ -147,13 +151,20 @@ static int take_all_large(struct commit *c)
 	return ret;
 }
 
-static unsigned int slots_taken(const struct store *st, unsigned int first, unsigned int count)
+/* Has the key the slot that XKV_TXN_TAKE takes, if any? */
+static bool has_slot(const struct store *st, const struct xkv_txn_key *k)
 {
-	unsigned int taken = 0;
+	return k->action != XKV_TXN_PUT ||
+	       (k->prefilled && slot_of(st, k->prefilled)->class == k->class);
+}
 
-	for (unsigned int i = first; i < first + count; i++)
-		taken += st->txn_key[i].prefilled != 0;
-	return taken;
+/* The first of these keys without one: XKV_TXN_TAKE has come so far. */
+static unsigned int taken_up_to(const struct store *st, unsigned int first, unsigned int end)
+{
+	while (first < end &&
+	       (st->txn_key[first].class == XKV_CLASS_LARGE || has_slot(st, &st->txn_key[first])))
+		first++;
+	return first;
 }
 
 /*
@@ -178,48 +189,66 @@ static bool use_larger_class(struct store *st, unsigned int count, unsigned int 
 /* A slot for each of these keys that is written.  0, -ENOSPC, -EBUSY or -errno. */
 static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int count)
 {
-	uint64_t end_ms = monotonic_ms() + TAKE_WAIT_MS;
-	unsigned int busy = 0, tries = 0, taken = 0, now;
+	uint64_t end_ms = monotonic_ms() + TAKE_WAIT_MS, until_ms = 0;
+	unsigned int busy = 0, tries = 0, at = first, end = first + count;
+	unsigned int failed = first, now;
 	struct store *st = ctx->st;
 	struct xkv_txn_args args;
-	uint64_t until_ms = 0;
 	int ret;
 
 	do {
-		ret = run(ctx, XKV_TXN_TAKE, first, count, &args);
+		ret = run(ctx, XKV_TXN_TAKE, at, end - at, &args);
 		if (ret || args.outcome == XKV_TXN_DONE)
 			return ret;
-		now = slots_taken(st, first, count);
-		if (now > taken) {
+		now = taken_up_to(st, at, end);
+		if (now > at) {
 			tries = busy = 0;
-			if (monotonic_ms() < end_ms) /* a thousand slots may take longer than one */
+			if (monotonic_ms() < end_ms) /* many slots may take longer than one */
 				until_ms = 0;
 		}
-		taken = now;
-		if (args.outcome != XKV_C_pass_no_slot)
+		at = now;
+		if (args.outcome != XKV_C_pass_no_slot) {
 			ret = wait_for_others(st, ++busy);
-		else if (++tries > ROOM_TRIES || free_hand(ctx, first + count) ||
-			 (st->no_slot(st, args.no_slot, 1, &until_ms) &&
-			  (first || !use_larger_class(st, count, args.no_slot))))
+		} else if (++tries > ROOM_TRIES || free_hand(ctx, end)) {
 			ret = -ENOSPC;
+		} else if (st->no_slot(st, args.no_slot, 1, &until_ms) &&
+			   (first || !use_larger_class(st, count, args.no_slot))) {
+			/* not even one more since; an eviction may find nothing for once */
+			if (at == failed && (!st->policy || tries > EVICT_TRIES))
+				ret = -ENOSPC;
+			failed = at;
+		}
 	} while (!ret);
 	return ret;
 }
 
-/*
- * Makes sure that a class has so many free slots, by taking them all: new keys may need an overflow
- * bucket each, and the store makes room only for a class that has no free slot at all.
- */
-static int make_spares(struct store_ctx *ctx, unsigned int class, unsigned int count)
+/* The places behind the keys, and behind those at which slots are kept. */
+static unsigned int first_spare(const struct commit *c)
 {
-	int ret, freed;
+	return c->count > XKV_TXN_HAND ? c->count : XKV_TXN_HAND;
+}
 
-	for (unsigned int i = 0; i < count; i++)
-		ctx->st->txn_key[XKV_TXN_KEYS + i] =
-			(struct xkv_txn_key){ .action = XKV_TXN_PUT, .class = class };
-	ret = take_slots(ctx, XKV_TXN_KEYS, count);
-	freed = txn_free_slots(ctx, XKV_TXN_KEYS, count);
-	return ret ? ret : freed;
+/*
+ * Takes so many slots for chain buckets: new keys may need one each, and the store makes room only
+ * for a class that has no free slot at all.  0, -ENOSPC, -EBUSY or -errno.
+ */
+static int take_spares(struct commit *c, unsigned int class, unsigned int count)
+{
+	unsigned int first = first_spare(c);
+	struct store *st = c->ctx->st;
+	int ret = txn_keys_grow(st, first + count);
+
+	if (ret)
+		return ret;
+	for (unsigned int i = first; i < first + count; i++)
+		st->txn_key[i] = (struct xkv_txn_key){ .action = XKV_TXN_PUT, .class = class };
+	return take_slots(c->ctx, first, count);
+}
+
+/* To where the next run finds them. */
+static int free_spares(struct commit *c, unsigned int count)
+{
+	return txn_free_slots(c->ctx, first_spare(c), count);
 }
 
 /* Have all keys a slot already, from the transaction before? */
@@ -227,13 +256,9 @@ static bool have_slots(const struct commit *c)
 {
 	const struct store *st = c->ctx->st;
 
-	for (unsigned int i = 0; i < c->count; i++) {
-		const struct xkv_txn_key *k = &st->txn_key[i];
-
-		if (k->action == XKV_TXN_PUT &&
-		    (!k->prefilled || slot_of(st, k->prefilled)->class != k->class))
+	for (unsigned int i = 0; i < c->count; i++)
+		if (!has_slot(st, &st->txn_key[i]))
 			return false;
-	}
 	return true;
 }
 
@@ -282,28 +307,53 @@ static void clear_state(struct commit *c)
 	}
 }
 
+/* The slots of all keys, with what they will hold.  0, -ENOSPC, -EBUSY or -errno. */
+static int take_and_fill(struct commit *c)
+{
+	int ret = take_all(c);
+
+	if (!ret)
+		fill_slots(c);
+	return ret;
+}
+
 /*
  * No slot for a chain bucket: makes room for some, without what the next transaction has in hand.
- * If there is none to be had, the last try takes slots of larger classes.
+ * At the limit before the keys have theirs, which they give back for that: spans in which they hold
+ * slots are not emptied, so in vain ever more entries would be evicted.  If there is none to be
+ * had, the last try takes slots of larger classes.
  */
 static int make_room_for_buckets(struct commit *c, unsigned int class, unsigned int *spares)
 {
-	int ret = c->last ? -ENOSPC : free_hand(c->ctx, c->count);
+	unsigned int count = *spares;
+	bool before = store_at_limit(c->ctx->st);
+	int ret = -ENOSPC, freed;
 
+	if (!c->last)
+		ret = before ? txn_free_slots(c->ctx, 0, first_spare(c))
+			     : free_hand(c->ctx, c->count);
 	if (ret)
 		return ret;
-	ret = *spares > XKV_TXN_SPARES ? -ENOSPC : make_spares(c->ctx, class, *spares);
+	ret = count > SPARES_MOST && count > c->count ? -ENOSPC : take_spares(c, class, count);
+	if (!ret && before)
+		ret = take_and_fill(c);
+	freed = free_spares(c, count);
 	*spares *= 2;
 	c->last = ret == -ENOSPC;
-	return c->last ? 0 : ret;
+	if (c->last)
+		ret = before ? take_and_fill(c) : 0;
+	return ret ? ret : freed;
 }
 
 static int commit_keys(struct commit *c)
 {
 	unsigned int busy = 0, spares = SPARES_FIRST;
 	struct xkv_txn_args args;
+	uint64_t end_ms = 0;
 	int ret;
 
+	if (spares < c->count / SPARES_SHARE)
+		spares = c->count / SPARES_SHARE;
 	do {
 		clear_state(c);
 		c->ctx->request->flags = c->last ? XKV_REQUEST_LAST : 0;
@@ -320,8 +370,14 @@ static int commit_keys(struct commit *c)
 			break;
 		case XKV_C_pass_full:
 			return -ENOSPC;
+		case XKV_TXN_TOO_LONG:
+			return -EFBIG;
 		default:
 			ret = wait_for_others(c->ctx->st, ++busy);
+			if (busy == 1)
+				end_ms = monotonic_ms() + BUSY_MS;
+			else if (c->count > XKV_TXN_FIRST && monotonic_ms() > end_ms)
+				ret = -EBUSY;
 		}
 	} while (!ret);
 	return ret;
@@ -330,18 +386,18 @@ static int commit_keys(struct commit *c)
 static int commit_locked(struct commit *c)
 {
 	struct store *st = c->ctx->st;
-	int ret;
+	int ret = txn_keys_grow(st, c->count);
 
+	if (ret)
+		return ret;
 	qsort(c->part, c->count, sizeof(*c->part), by_order);
 	for (unsigned int i = 0; i < c->count; i++) {
 		put_key(st, &st->txn_key[i], c->part[i].entry);
 		c->large |= st->txn_key[i].class == XKV_CLASS_LARGE;
 	}
-	ret = c->puts ? take_all(c) : 0;
-	if (!ret) {
-		fill_slots(c);
+	ret = c->puts ? take_and_fill(c) : 0;
+	if (!ret)
 		ret = commit_keys(c);
-	}
 	if (ret && c->puts && txn_free_slots(c->ctx, 0, c->count))
 		log_warning("slots of a transaction could not be freed");
 	return ret;
@@ -430,6 +486,11 @@ static bool has_changes(const struct overlay *o)
 }
 
 /* ---- the interface --------------------------------------------------------- */
+
+unsigned int store_txn_keys(const struct store_ctx *ctx)
+{
+	return ctx->txn->count;
+}
 
 int store_txn_begin(struct store_ctx *ctx)
 {
@@ -538,8 +599,8 @@ void store_txn_abort(struct store_ctx *ctx)
 
 int txn_adopt(struct store *st)
 {
-	for (unsigned int i = 0; i < XKV_TXN_KEYS; i++)
+	for (unsigned int i = 0; i < st->txn_room; i++)
 		if (is_prefilled(st, st->txn_key[i].prefilled))
 			st->txn_key[i].prefilled = 0; /* see take_large() */
-	return txn_free_slots(&st->ctx[0], 0, XKV_TXN_MAX);
+	return txn_free_slots(&st->ctx[0], 0, st->txn_room);
 }

@@ -26,6 +26,9 @@ struct store_ctx;
 #define STORE_TXN_KEYS	XKV_TXN_KEYS
 #define STORE_TXN_BYTES (256U << 20)
 
+/* How many keys the transaction has read or written so far. */
+unsigned int store_txn_keys(const struct store_ctx *ctx);
+
 /* Begins a transaction; the context has none.  0 or -ENOMEM. */
 int store_txn_begin(struct store_ctx *ctx);
 
@@ -51,6 +54,7 @@ void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint
  * Ends the transaction.  0 if all changes took effect, else none did:
  *   -ECANCELED what it has read was changed meanwhile: begin again
  *   -E2BIG     more than STORE_TXN_KEYS keys or STORE_TXN_BYTES
+ *   -EFBIG     the records of its changes do not fit the change feed
  *   -ENOSPC, -EBUSY, -ENOMEM
  */
 int store_txn_commit(struct store_ctx *ctx);

@@ -27,7 +27,7 @@
 #define MAPS_MOST    32
 #define ROUNDED(len) (((len) + 7UL) & ~7UL) /* the distance of values in a map */
 
-/* An inner map: a page or the feed.  Its id is its place in `inner` + 1. */
+/* An inner map: a page, keys of a transaction, or the feed.  Its id is its place in `inner` + 1. */
 struct inner {
 	int fd; /* -1: free */
 	char *memory;

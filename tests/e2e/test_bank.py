@@ -28,6 +28,7 @@ TILLS = [f"till {number}" for number in range(10)]  # numbers without spaces, al
 ACKNOWLEDGED = "transfers by pipelines"
 # Few buckets: the other keys, of clients of UDP, are in those of the accounts.
 STORE = ("--save", "", "--max-keys", "256")
+MISSING = [f"missing {number}" for number in range(2500)]
 OTHERS = [b"other %d" % number for number in range(300)]
 
 TRANSFER = """
@@ -150,12 +151,33 @@ def read_tills(redis, udp, _rng):
     return len(balances)
 
 
+def by_large(redis, _udp, rng):
+    """Of more keys than the server has places for at its start; between the two accounts, in vain,
+    all buckets are locked."""
+    source, to = rng.sample(TILLS, 2)
+    time.sleep(0.1)  # a turn for those whom it holds up
+    with redis.pipeline(transaction=True) as p:
+        p.decrby(source, 2).unlink(*MISSING).incrby(to, 2)
+        assert p.execute()[1] == 0
+    return 1
+
+
 def read_by_exec(redis, _udp, _rng):
     """Half of them by each of two commands of a transaction."""
     with redis.pipeline(transaction=True) as p:
         p.mget(ACCOUNTS[:50]).mget(ACCOUNTS[50:])
         first, second = p.execute()
     assert sum(map(int, first + second)) == TOTAL, first + second
+    return 1
+
+
+def read_by_large(redis, _udp, _rng):
+    """With the absence of thousands of other keys between the two halves."""
+    time.sleep(0.1)
+    with redis.pipeline(transaction=True) as p:
+        p.mget(ACCOUNTS[:50]).exists(*MISSING).mget(ACCOUNTS[50:])
+        first, missing, second = p.execute()
+    assert (missing, sum(map(int, first + second))) == (0, TOTAL), first + second
     return 1
 
 
@@ -185,8 +207,9 @@ def others(_redis, udp, rng):
     return udp.ask(op) is not None
 
 
-TRANSFERS = (by_exec, by_script, by_versions, by_amounts, by_pipeline, between_tills)
-READERS = (read_by_exec, read_by_script, read_by_datagram, read_tills)
+TRANSFERS = (by_exec, by_script, by_versions, by_amounts, by_pipeline, between_tills,
+             by_large)
+READERS = (read_by_exec, read_by_script, read_by_datagram, read_tills, read_by_large)
 BROKEN = (redis_py.ConnectionError, redis_py.TimeoutError, redis_py.BusyLoadingError, OSError)
 
 

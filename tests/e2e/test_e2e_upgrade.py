@@ -71,8 +71,8 @@ def newer(tmp_path_factory):
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("build*", ".git", "__pycache__"))
     layout = tree / "bpf/layout.h"
     text = layout.read_text().replace("X(once_repeated)", "X(one_more) X(once_repeated)", 1)
-    text, fields = re.subn(r"\t__u64 prefilled;", "\t__u64 one_more;\n\t__u64 prefilled;", text)
-    text, sizes = re.subn(r"(xkv_txn_key\) ==) 64", r"\1 72", text)
+    text, fields = re.subn(r"\t__u64 prefilled;", "\t__u64 one_more[4];\n\t__u64 prefilled;", text)
+    text, sizes = re.subn(r"(xkv_txn_key\) ==) 64", r"\1 96", text)
     assert (fields, sizes) == (2, 1)
     layout.write_text(text)
     pages = tree / "loader/store/pages.c"
@@ -93,6 +93,7 @@ def fill(d):
     entries.update({b"large": b"x" * 300_000, b"k" * 5000: b"of a long key", b"empty": b""})
     for key, value in entries.items():
         r.set(key, value, ex=1000 if key == b"empty" else None)
+    r.mset({key: entries[key] for key in list(entries)[:3000]})  # makes a map in xkv_txn_more
     for _ in range(2):
         with r.pipeline(transaction=True) as p:
             for i in range(20):

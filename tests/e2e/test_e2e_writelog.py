@@ -302,6 +302,30 @@ def test_killed_under_load(xkvd):
     print(writers.told)
 
 
+@pytest.mark.parametrize("length", [16, 4000])
+def test_large_transactions(xkvd, length):
+    """Of more records than a quarter of the ring takes: none lacks its value.  What does not fit is
+    refused, or executed key by key."""
+    d = xkvd(*OPTIONS, "--max-keys", "200000", "--maxmemory-clients", "0")
+    redis = d.redis(socket_timeout=120)
+    keys = [f"key:{number}" for number in range(65536)]
+    for letter in "ab":
+        with redis.pipeline(transaction=True) as pipe:
+            for key in keys:
+                pipe.set(key, letter * length)
+            pipe.execute()
+    many = {f"more:{number}": "c" * 200 for number in range(65536)}
+    with pytest.raises(redis_py.ResponseError, match="more keys than can be told"):
+        redis.msetnx(many)
+    assert redis.mset(many)
+    written(d)
+    reborn(d)
+    redis = d.redis(socket_timeout=120)
+    assert set(redis.mget(keys)) == {b"b" * length}
+    assert set(redis.mget(*many)) == {b"c" * 200}
+    assert redis.dbsize() == 2 * 65536
+
+
 def test_what_xdp_does_without_xkvd(xkvd):
     d = xkvd(*OPTIONS)
     with d.udp() as udp:

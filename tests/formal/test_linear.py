@@ -211,6 +211,7 @@ def judge_transactions(linear, seconds):
     assert found["concurrent"] > found["operations"] / 10, "clients did not meet"
     for kind in KINDS:
         assert found["kinds"][kind] > 2 * seconds, kind
+    assert found["large"] > 0, "no transaction had thousands of keys"
     assert found["refused"] < found["operations"], "the server did next to nothing"
     return found
 

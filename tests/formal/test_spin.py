@@ -51,6 +51,8 @@ GIVE_UP = ["ONE=2", "OTHER=2", "GIVE_UP"]
 TCP_MESSAGES = ["REQUESTS=2", "PUSHES=1", "EARLY=1"]
 TCP_COPIES = ["REQUESTS=2", "COPIES=1", "EARLY=1"]
 ANY_ACTION = ["ACTIONS=CHECK+EDIT+PUT+REMOVE"]
+BLIND_BESIDE_WRITES = programs(xkvd0="TXN,1", xkvd1="GET+SET+DELETE,2") + [
+    "ACTIONS=CHECK+BLIND+LEAVE"]
 
 SOUND = [
     Case("interrupted read", "entry", programs(xkvd0="GET,1", xdp0="WRITE,3")),
@@ -80,6 +82,8 @@ SOUND = [
          programs(xkvd0="TXN,1", xdp0="GET+SET+DELETE,2") + ANY_ACTION),
     Case("transaction beside writes", "txn",
          programs(xkvd0="TXN,1", xkvd1="GET+SET+DELETE,2") + ANY_ACTION),
+    Case("blind transaction beside writes", "txn", BLIND_BESIDE_WRITES),
+    Case("two blind transactions", "txn", TWO_TRANSACTIONS + ["ACTIONS=CHECK+EDIT+BLIND"]),
     Case("one key after the other", "txn", programs(xkvd0="TXN,1", xdp0="SET,1", xkvd1="GET,2")),
     Case("both keys at once", "txn", programs(xkvd0="READ,1", xdp0="SET+DELETE,1", xkvd1="TXN,1")),
     Case("two datagrams", "txn", TWO_DATAGRAMS),
@@ -163,6 +167,10 @@ BROKEN = [
     without("NO_ABSENT_LOCK", "not_serializable", TWO_TRANSACTIONS, "txn"),
     without("NO_ABSENT_RESCAN", "not_serializable", TWO_TRANSACTIONS, "txn"),
     without("NO_SLOT_LOCK", "not_serializable", TWO_TRANSACTIONS, "txn"),
+    without("NO_KEY_COMPARE_AGAIN", "left_locked lost_update not_current missed",
+            BLIND_BESIDE_WRITES, "txn"),
+    without("NO_ODD_CHECK_AGAIN", "not_current lost_update left_locked", BLIND_BESIDE_WRITES,
+            "txn"),
     without("NO_UNRESERVE", "left_locked", TWO_TRANSACTIONS, "txn"),
     without("NO_ROLL_BACK", "left_locked", TWO_TRANSACTIONS, "txn"),
     without("ONE_BY_ONE", "not_current", TRANSACTION_AND_GETS, "txn"),
@@ -191,7 +199,9 @@ QUICK = {"interrupted by a read", "lists, interrupted", "order", "NO_SEQ_RECHECK
          "TCP", "TCP: NO_POSITION", "TCP: NO_REPEAT", "TCP: ONE_OFFSET",
          "two transactions", "transaction, interrupted", "transactions: NO_VALIDATION",
          "transactions: VALIDATE_FIRST", "transactions: NO_ABSENT_LOCK",
-         "transactions: NO_SLOT_LOCK", "transactions: NO_UNRESERVE"}
+         "transactions: NO_SLOT_LOCK", "transactions: NO_UNRESERVE",
+         "blind transaction beside writes", "transactions: NO_KEY_COMPARE_AGAIN",
+         "transactions: NO_ODD_CHECK_AGAIN"}
 
 
 # ---- Spin -------------------------------------------------------------------

@@ -563,11 +563,11 @@ static void test_writes_held(void **state)
 	given();
 	w.slot = bed_slot(&bed, "n", 1);
 	assert_int_equal(pthread_create(&thread, NULL, watch_lock, &w), 0);
-	store_hold_writes(bed.st, true);
+	store_hold_writes(bed.st, true, 0);
 	bed.c->held_until_ns = UINT64_MAX; /* longer than xkvd would */
 	for (int i = 0; i < 3000; i++)
 		goes_up(&req, XKV_C_pass_busy);
-	store_hold_writes(bed.st, false);
+	store_hold_writes(bed.st, false, 0);
 	__atomic_store_n(&w.end, true, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
 	assert_false(w.locked);

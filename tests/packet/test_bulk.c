@@ -419,14 +419,14 @@ static void test_changed_meanwhile(void **state_)
 	bed.c->read_only = 0;
 	f = plain(&set);
 	assert_int_equal(ingress(&f), XDP_REDIRECT);
-	store_hold_writes(bed.st, true);
+	store_hold_writes(bed.st, true, 0);
 	bed.c->held_until_ns = UINT64_MAX; /* longer than xkvd would */
 	assert_int_equal(queue(&f), XDP_PASS);
 	assert_int_equal(f.byte[STATUS_AT], XKV_BUSY);
 	holds("key0", pattern(0), 8);
 	f = plain(&set);
 	assert_int_equal(ingress(&f), XDP_PASS); /* not kept */
-	store_hold_writes(bed.st, false);
+	store_hold_writes(bed.st, false, 0);
 	/* deleted, and written again in another class */
 	f = plain(&get);
 	assert_int_equal(ingress(&f), XDP_REDIRECT);

@@ -368,7 +368,7 @@ static void test_read_only(void **state)
 /* For longer than xkvd would. */
 static void hold_writes(void)
 {
-	store_hold_writes(bed.st, true);
+	store_hold_writes(bed.st, true, 0);
 	bed.c->read_only |= XKV_WRITES_HELD;
 	bed.c->held_until_ns = UINT64_MAX;
 }
@@ -395,7 +395,7 @@ static void test_writes_held(void **state)
 	goes_up(&set, XKV_C_pass_busy);
 	bed.c->held_until_ns = 1; /* xkvd was killed, long ago */
 	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
-	store_hold_writes(bed.st, false);
+	store_hold_writes(bed.st, false, 0);
 	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
 }
 
@@ -422,7 +422,7 @@ static void test_hold_is_bounded(void **state)
 	begin = now = monotonic_ns();
 	for (unsigned int i = 0; now - begin < 300 * MS; i++) {
 		if (i & 1)
-			store_hold_writes(bed.st, true);
+			store_hold_writes(bed.st, true, 0);
 		is = is_held();
 		holds += is && !was;
 		was = is;
@@ -431,7 +431,7 @@ static void test_hold_is_bounded(void **state)
 		if (is) /* this thread may have had to wait */
 			held += now - last < MS / 10 ? now - last : MS / 10;
 	}
-	store_hold_writes(bed.st, false);
+	store_hold_writes(bed.st, false, 0);
 	assert_false(is_held());
 	assert_in_range(holds, 2, 100000);
 	assert_in_range(held, 1, 90 * MS);

@@ -401,10 +401,10 @@ def test_a_transaction_takes_a_limited_amount_of_memory(kernel):
     own = kernel
     big = "local v = string.rep('x', 1048576) for i = 1, 1000 do redis.call({}) end"
     reply = own.call("EVAL", big.format("'SET', 'k' .. i, v"), 0)
-    assert reply.startswith(b"-ERR a transaction of more than 1024 keys or 256 MiB")
+    assert reply.startswith(b"-ERR a transaction of more than 65536 keys or 256 MiB")
     many = "for i = 1, 1e9 do redis.call('SET', 'k' .. i, 1) end"
     reply = own.call("EVAL", many, 0)
-    assert reply.startswith(b"-ERR a transaction of more than 1024 keys or 256 MiB")
+    assert reply.startswith(b"-ERR a transaction of more than 65536 keys or 256 MiB")
     assert own.call("DBSIZE") == b":0\r\n"
     with Connection(own.sock.getpeername()[1]) as sub:
         sub.call("SUBSCRIBE", "c")

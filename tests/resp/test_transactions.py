@@ -4,7 +4,7 @@
 import threading
 
 import pytest
-from respserver import encode, replies_test
+from respserver import encode, in_kernel, replies_test
 
 pytest_plugins = ["respserver"]
 
@@ -355,26 +355,28 @@ def test_large_values(own):
     assert own.call("STRLEN", "a") == b":1040000\r\n" and own.call("EXISTS", "b") == b":0\r\n"
 
 
-def test_most_keys(xkv, own):
-    words = [word for i in range(1024) for word in (f"key {i}", i)]
-    assert own.call("MSETNX", *words) == b":1\r\n"
-    assert own.call("DBSIZE") == b":1024\r\n"
-    assert own.call("MSETNX", *words, "more", 1).startswith(b"-ERR a transaction of more than 1024")
-    own.call("MULTI")
-    own.call("MSET", *words)
-    own.call("DEL", *words[::2])
-    assert own.call("EXEC") == b"*2\r\n+OK\r\n:1024\r\n"
-    assert own.call("DBSIZE") == b":0\r\n"
-    own.call("MULTI")
-    own.call("MSET", *words)
-    own.call("SET", "one more", 1)
-    reply = own.call("EXEC")
-    assert reply.startswith((b"-ERR a transaction of more than 1024 keys", b"*2\r\n"))
-    if reply.startswith(b"-"):
+def test_most_keys(privileged, tmp_path):
+    with in_kernel(tmp_path, "--max-keys", "100000") as daemon, daemon.connect() as own:
+        words = [word for i in range(65536) for word in (f"key {i}", i)]
+        assert own.call("MSETNX", *words) == b":1\r\n"
+        assert own.call("DBSIZE") == b":65536\r\n"
+        reply = own.call("MSETNX", *words, "more", 1)
+        assert reply.startswith(b"-ERR a transaction of more than 65536")
+        own.call("MULTI")
+        own.call("MSET", *words)
+        own.call("DEL", *words[::2])
+        assert own.call("EXEC") == b"*2\r\n+OK\r\n:65536\r\n"
         assert own.call("DBSIZE") == b":0\r\n"
-    more = [word for i in range(5000) for word in (f"key {i}", i)]
-    assert own.call("MSET", *more) == b"+OK\r\n"
-    assert own.call("DEL", *more[::2]) == b":5000\r\n"
+        own.call("MULTI")
+        own.call("MSET", *words)
+        own.call("SET", "one more", 1)
+        reply = own.call("EXEC")
+        assert reply.startswith((b"-ERR a transaction of more than 65536 keys", b"*2\r\n"))
+        if reply.startswith(b"-"):
+            assert own.call("DBSIZE") == b":0\r\n"
+        more = [word for i in range(70000) for word in (f"key {i}", i)]
+        assert own.call("MSET", *more) == b"+OK\r\n"
+        assert own.call("DEL", *more[::2]) == b":70000\r\n"
 
 
 def test_paused_writes(xkv, own):
@@ -466,12 +468,12 @@ def test_closed_between_multi_and_exec(xkv, own):
 
 def test_nothing_is_left_of_a_transaction_that_fails(own):
     """Neither changes nor what it has set for its replies."""
-    words = [word for i in range(1025) for word in (f"key {i}", i)]
+    words = [word for i in range(65537) for word in (f"key {i}", i)]
     own.call("MULTI")
-    for at in (0, 1024):
-        own.call("MSET", *words[at:at + 1026])
+    for at in (0, 65536):
+        own.call("MSET", *words[at:at + 65538])
     own.call("CLIENT", "REPLY", "OFF")
-    assert own.call("EXEC") == b"-ERR a transaction of more than 1024 keys or 256 MiB\r\n"
+    assert own.call("EXEC") == b"-ERR a transaction of more than 65536 keys or 256 MiB\r\n"
     assert own.call("GET", "key 1") == b"$-1\r\n"
     assert own.call("DBSIZE") == b":0\r\n"
 

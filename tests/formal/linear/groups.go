@@ -71,9 +71,19 @@ func (g *generator) txn(gr *group) *txn {
 	if t.how == asExec && g.chance(15) {
 		g.slowReads(t, gr, several)
 	} else if (t.how == asExec || t.how == asWatch) && g.chance(15) {
-		t.fillers = 100 + g.rng.Intn(800)
+		t.fillers = g.fillers()
 	}
 	return t
+}
+
+const largeFillers = 2100 // more than the server has places for at its start
+
+// fillers is how many there are in a transaction that has some.
+func (g *generator) fillers() int {
+	if g.chance(g.large) {
+		return largeFillers + g.rng.Intn(3000)
+	}
+	return 100 + g.rng.Intn(800)
 }
 
 // slowReads makes up a transaction that only reads, and takes long between the first two keys.
@@ -82,7 +92,7 @@ func (g *generator) slowReads(t *txn, gr *group, several []int) {
 	for _, at := range several {
 		t.parts = append(t.parts, g.part(gr, at, request{kind: opGet}))
 	}
-	t.fillers = 100 + g.rng.Intn(800)
+	t.fillers = g.fillers()
 }
 
 // some adds operations on any keys, the same one twice perhaps.

@@ -25,7 +25,7 @@ type options struct {
 	port, clients, respClients int
 	keys, operations           int
 	neighbours                 int
-	skewed                     int
+	skewed, large              int
 	seconds, patience          float64
 	leastUDP, leastRESP        int64
 	seed                       int64
@@ -52,6 +52,7 @@ func parseOptions() options {
 	flag.BoolVar(&o.evictions, "evictions", false, "the server may drop keys at any time")
 	flag.BoolVar(&o.transactions, "transactions", false, "transactions, on so many -keys groups")
 	flag.IntVar(&o.skewed, "skewed", 10, "percent of ATOMIC: aim at write skew")
+	flag.IntVar(&o.large, "large", 10, "percent of those with other keys, too: thousands")
 	flag.StringVar(&o.reports, "reports", ".", "directory for pictures of what is wrong")
 	flag.Parse()
 	if flag.NArg() > 0 || o.keys < 1 || o.clients+o.respClients < 1 || o.operations < 1 {
@@ -98,6 +99,7 @@ type run struct {
 	over    atomic.Bool
 	churned atomic.Int64
 	refused atomic.Int64
+	largest atomic.Int64 // transactions with thousands of keys that were done
 	udp     atomic.Int64 // operations that were answered
 	resp    atomic.Int64
 	errors  chan error
@@ -162,6 +164,9 @@ func (r *run) transaction(number int, d frontend, g *generator, note func(outcom
 	t := g.txn(group)
 	err := d.run(t)
 	note(t.outcome)
+	if t.fillers >= largeFillers && t.outcome == done {
+		r.largest.Add(1)
+	}
 	for _, p := range t.parts {
 		p.key.tell(p.version)
 	}
@@ -213,7 +218,7 @@ func (r *run) begin() error {
 	for i := 0; i < r.clients+r.respClients; i++ {
 		i := i
 		if i >= r.clients {
-			r.spawn(func() { r.client(i, r.dialRESP(), &generator{rng: chance(i), resp: true, knows: resp}) })
+			r.spawn(func() { r.client(i, r.dialRESP(), &generator{rng: chance(i), resp: true, large: r.large, knows: resp}) })
 			continue
 		}
 		d, err := r.dialUDP(i, r.timeout)
@@ -282,6 +287,7 @@ func (r *run) result(c *checker) map[string]interface{} {
 		"seed": r.seed, "keys": c.keys, "operations": c.operations, "concurrent": c.concurrent,
 		"lost": c.outcomes[unknown], "outcomes": outcomes, "frontends": c.frontends,
 		"refused": r.refused.Load(), "neighbours": r.churned.Load(), "kinds": kinds, "illegal": c.illegal,
+		"large":     r.largest.Load(),
 		"undecided": c.undecided, "longest_check_ms": c.longest.Milliseconds(),
 	}
 }

@@ -21,6 +21,7 @@ type generator struct {
 	rng    *rand.Rand
 	resp   bool
 	skewed int // percent of ATOMIC datagrams
+	large  int // percent of transactions with fillers
 	knows  [kinds]bool
 }
 

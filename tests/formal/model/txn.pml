@@ -39,6 +39,8 @@
 #define EDIT 2  /* changes it in place (the expiry); nothing if there is none, but ATOMIC: PUT */
 #define PUT 4   /* another slot */
 #define REMOVE 8
+#define BLIND 16 /* PUT without having read it: whatever it is by then */
+#define LEAVE 32 /* is not about it */
 
 #ifndef ACTIONS
 #define ACTIONS (CHECK + PUT + REMOVE)
@@ -67,13 +69,22 @@
 #ifdef NO_ABSENT_LOCK /* the bucket of a key that has to stay absent */
 #define NEEDS_BUCKET(key_) (act[key_] & (PUT | REMOVE))
 #else
-#define NEEDS_BUCKET(key_) (!ref[key_] || (act[key_] & (PUT | REMOVE)))
+#define NEEDS_BUCKET(key_) (act[key_] != LEAVE && !ref[key_] || (act[key_] & (PUT | REMOVE)))
 #endif
 
 #ifdef NO_ABSENT_RESCAN /* is a key that was not found still absent? */
 #define STILL_ABSENT(key_) true
 #else
 #define STILL_ABSENT(key_) (!way[key_])
+#endif
+
+/* The slot of a key that was not read, and that somebody has changed since it was found. */
+#if defined(NO_KEY_COMPARE_AGAIN) /* whose key is in it by now? */
+#define LOCKS_AGAIN(key_) (!(slot[ref[key_]].seq & 1))
+#elif defined(NO_ODD_CHECK_AGAIN) /* is it locked, or free? */
+#define LOCKS_AGAIN(key_) (slot[ref[key_]].key == key_)
+#else
+#define LOCKS_AGAIN(key_) (!(slot[ref[key_]].seq & 1) && slot[ref[key_]].key == key_)
 #endif
 
 #ifdef WAIT_FOR_LOCKS /* instead of being busy */
@@ -161,7 +172,8 @@ inline give(ref_)
 
 /* ---- a transaction ---- */
 
-#define WRITES(key_) (act[key_] == PUT || act[key_] != CHECK && ref[key_])
+#define READS_ONLY(key_) (act[key_] == CHECK || act[key_] == LEAVE)
+#define WRITES(key_) (act[key_] == PUT || !READS_ONLY(key_) && ref[key_])
 #define WRITTEN(key_) (act[key_] == REMOVE -> 0 : number)
 
 /*
@@ -170,7 +182,8 @@ inline give(ref_)
  */
 inline take_place()
 {
-	right = was[1] == current[1] && was[2] == current[2];
+	right = (blind & BIT(1) || was[1] == current[1]) &&
+		(blind & BIT(2) || was[2] == current[2]);
 	depends[_pid] = pending;
 	placed = (WRITES(1) -> BIT(1) : 0) | (WRITES(2) -> BIT(2) : 0);
 	pending = pending | placed
@@ -221,6 +234,12 @@ inline choose(key_)
 		take(fresh[key_]);
 		fill(fresh[key_], key_)
 	:: IS_TXN && (ACTIONS & REMOVE) -> act[key_] = REMOVE
+	:: op == TXN && (ACTIONS & LEAVE) -> act[key_] = LEAVE; blind = blind | BIT(key_)
+	:: op == TXN && (ACTIONS & BLIND) ->
+		act[key_] = PUT;
+		blind = blind | BIT(key_);
+		take(fresh[key_]);
+		fill(fresh[key_], key_)
 	:: op < TXN -> act[key_] = 0
 	fi
 }
@@ -229,13 +248,16 @@ inline choose(key_)
 inline lock_slot_of(key_)
 {
 	if
-	:: ref[key_] && act[key_] != CHECK ->
+	:: ref[key_] && !READS_ONLY(key_) ->
 #ifdef WAIT_FOR_LOCKS
 		slot[ref[key_]].seq != (sq[key_] | 1);
 #endif
 #ifndef NO_SLOT_LOCK
 		if
 		:: slot[ref[key_]].seq == sq[key_] -> slot[ref[key_]].seq = sq[key_] | 1
+		:: slot[ref[key_]].seq != sq[key_] && blind & BIT(key_) && LOCKS_AGAIN(key_) ->
+			sq[key_] = slot[ref[key_]].seq;
+			slot[ref[key_]].seq = sq[key_] | 1
 		:: else -> goto roll_back
 		fi;
 		slots = slots | BIT(key_)
@@ -397,6 +419,7 @@ proctype program(byte kinds; byte count) provided (IS_XDP || !busy[CPU])
 	byte act[3], fresh[3], ref[3], sq[3], was[3];
 	/* the slots and buckets that it has locked, the keys that it has reserved (sets); */
 	byte slots, buckets, reserved;
+	byte blind; /* set of keys whose values do not matter to it */
 	/* for the observer: it has read what the keys had, and it changes this set of keys. */
 	bool right;
 	byte placed;
@@ -677,7 +700,7 @@ finish:
 		give_fresh(1);
 		give_fresh(2);
 		begin();
-		op = 0; act[1] = 0; act[2] = 0; single = 0; number = 0; k = 0;
+		op = 0; act[1] = 0; act[2] = 0; blind = 0; single = 0; number = 0; k = 0;
 		asks[_pid] = 0;
 		seen[_pid] = 0;
 		left_to_do--;
