@@ -18,17 +18,26 @@ static bool is_known[COMMAND_IDS];
 
 #define NAME(name, ...) #name,
 
+/* By its name in the table, which clients may have to call by another one (rename-command). */
+static const struct command *in_table(const char *name)
+{
+	char full[COMMAND_NAME_MAX];
+
+	for (unsigned int id = 0; id < COMMAND_IDS; id++) {
+		const struct command *cmd = command_by_id(id);
+
+		if (cmd && !strcasecmp(command_full_name(cmd, full), name))
+			return cmd;
+	}
+	abort(); /* the two tables do not belong together */
+}
+
 void driver_prepare(void)
 {
 	static const char *const names[] = { XKV_TCP_COMMANDS(NAME) };
 
 	for (unsigned int i = 0; i < XKV_TCP_COMMAND_COUNT; i++) {
-		struct resp_arg name = { .ptr = (char *)(uintptr_t)names[i],
-					 .len = strlen(names[i]) };
-
-		commands[i] = command_find(1, &name);
-		if (!commands[i])
-			abort();
+		commands[i] = in_table(names[i]);
 		is_known[command_id(commands[i])] = true;
 	}
 }
