@@ -42,6 +42,8 @@ WRITE_AND_WRITE = programs(xkvd0="WRITE,1", xkvd1="WRITE,1")
 INTERRUPTED_READ = programs(xkvd0="GET,1", xdp0="WRITE,2")
 EMPTYING = "DRAIN+RELOCATE+RECHAIN"
 INTERRUPTED_LISTS = programs(xkvd0="2", xdp0="2")
+SEVERAL_LISTS = programs(xkvd0="1", xkvd1="1") + ["LISTS=2"]
+A_NEW_SPAN = programs(xkvd0="1", xdp0="1", xkvd1="1") + ["LISTS=2", "LINK"]
 TWO_TRANSACTIONS = programs(xkvd0="TXN,1", xkvd1="TXN,1")
 TRANSACTION_AND_GETS = programs(xkvd0="TXN,1", xkvd1="GET,2")
 TWO_DATAGRAMS = programs(xkvd0="ATOMIC,1", xkvd1="ATOMIC,1")
@@ -68,6 +70,8 @@ SOUND = [
     Case("locks in order may wait", "entry", WRITE_AND_WRITE + ["WAIT_FOR_LOCKS"]),
     Case("lists, interrupted", "lists", INTERRUPTED_LISTS),
     Case("lists, orphans", "lists", programs(xkvd0="1", xdp0="1") + ["ORPHANS"]),
+    Case("lists, several", "lists", SEVERAL_LISTS),
+    Case("lists, a new span", "lists", A_NEW_SPAN),
     Case("order", "order", []),
     Case("feed", "feed", FEED),
     Case("feed, one key", "feed", ["ONE=2", "SAME=2", "OTHER=1"]),
@@ -145,6 +149,11 @@ BROKEN = [
     without("ONE_LOOK", "left_over", INTERRUPTED_LISTS, "lists"),
     without("ONE_LIST", "left_over", INTERRUPTED_LISTS, "lists"),
     without("NO_GRACE", "touched_gone", INTERRUPTED_LISTS, "lists"),
+    without("FIRST_LIST_ONLY", "left_over", SEVERAL_LISTS, "lists"),
+    without("OWN_LIST_ONLY", "refused", A_NEW_SPAN, "lists"),
+    without("BUSY_IS_EMPTY", "refused", A_NEW_SPAN, "lists"),
+    without("EXCHANGE_IN_TWO_STEPS", "taken_twice lost junk_in_list", A_NEW_SPAN, "lists"),
+    without("LINK_LATE", "lost junk_in_list taken_twice", A_NEW_SPAN, "lists"),
     without("TWO_GIVE_ORPHANS", "lost taken_twice taken_parked in_use",
             programs(xkvd0="1") + ["ORPHANS"], "lists"),
     without("PLAIN_UNLOCK", "out_of_order", [], "order"),
@@ -191,7 +200,8 @@ BROKEN = [
 CASES = SOUND + BROKEN
 
 # What `make check` takes: something of each model, in some seconds.  `make check-long` takes all.
-QUICK = {"interrupted by a read", "lists, interrupted", "order", "NO_SEQ_RECHECK",
+QUICK = {"lists, a new span", "OWN_LIST_ONLY",
+         "interrupted by a read", "lists, interrupted", "order", "NO_SEQ_RECHECK",
          "NO_ENTRY_RECHECK",
          "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK",
          "feed", "feed, room for all", "IGNORE_LOG", "OFF_FIRST",
