@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* tests/run: seconds 17 */
+/* tests/run: seconds 20 */
 /*
  * Stores that are short of slots or of places in a bucket.  Each case opens a store of its own.
  */
@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -482,6 +483,183 @@ static void test_locked_bucket(void **state)
 	holds_text("b", "2");
 }
 
+/* ---- several free lists of a class -------------------------------------------- */
+
+#define LISTS	    8
+#define LIST_VALUE  100 /* bytes */
+#define LIST_TURNS  2000
+#define LIST_KEYS   40 /* of a thread */
+#define LIST_KEYLEN 6
+
+static void list_key(char key[16], char who, unsigned int n)
+{
+	snprintf(key, 16, "%c%05u", who, n);
+}
+
+/* SET by the driver or by xkvd: was it done?  The value tells the key. */
+static bool list_set(struct store_ctx *ctx, bool driver, char who, unsigned int n)
+{
+	static _Thread_local struct outcome done;
+	uint8_t value[LIST_VALUE] = { 0 };
+	struct payload req;
+	char key[16];
+
+	list_key(key, who, n);
+	memcpy(value, key, LIST_KEYLEN);
+	if (!driver)
+		return !store_set(ctx, key, LIST_KEYLEN, value, sizeof(value), 0, 0, 0, NULL);
+	request_begin(&req, ID, NULL);
+	request_add(&req, &(struct operation){ .opcode = XKV_OP_SET,
+					       .key = key,
+					       .key_len = LIST_KEYLEN,
+					       .value = value,
+					       .value_len = sizeof(value) });
+	return verdict_of(&req, &done) == XDP_TX;
+}
+
+static bool list_holds(struct store_ctx *ctx, char who, unsigned int n)
+{
+	struct store_entry e;
+	char key[16];
+
+	list_key(key, who, n);
+	return !store_get(ctx, key, LIST_KEYLEN, &e) && e.value_len == LIST_VALUE &&
+	       !memcmp(e.value, key, LIST_KEYLEN);
+}
+
+static bool list_delete(struct store_ctx *ctx, char who, unsigned int n)
+{
+	char key[16];
+
+	list_key(key, who, n);
+	return !store_delete(ctx, key, LIST_KEYLEN, NULL);
+}
+
+/* The only list that has slots of a class; there has to be one. */
+static unsigned int only_list(const struct xkv_class *c)
+{
+	unsigned int found = XKV_LISTS;
+
+	for (unsigned int i = 0; i < XKV_LISTS; i++) {
+		if (!c->list[i].free)
+			continue;
+		assert_int_equal(found, XKV_LISTS);
+		found = i;
+	}
+	assert_int_not_equal(found, XKV_LISTS);
+	return found;
+}
+
+/* While nobody uses them: the slots of one list are another's. */
+static void move_list(struct xkv_class *c, unsigned int from, unsigned int to)
+{
+	struct xkv_list moved = c->list[from];
+
+	if (from == to)
+		return;
+	c->list[from] = c->list[to];
+	c->list[to] = moved;
+}
+
+/* A store with slots of one class, and no memory for more.  Returns the class. */
+static struct xkv_class *open_lists(void)
+{
+	struct xkv_class *c;
+
+	open_bed(MAX_KEYS);
+	bed.c->list_mask = LISTS - 1;
+	assert_true(list_set(bed.ctx, false, 'a', 0));
+	assert_true(list_delete(bed.ctx, 'a', 0));
+	bed.st->no_slot = no_room;
+	c = &bed.classes[bed.c->class_of[XKV_SLOT_NEED(LIST_KEYLEN, LIST_VALUE) / 8]];
+	return c;
+}
+
+/* Whatever list free slots are in, each is found, handed out once, and given to the own. */
+static void test_each_list(void **state)
+{
+	struct xkv_class *c = open_lists();
+	uint64_t slots = 0;
+	cpu_set_t all, one;
+	int last = 0;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		last = CPU_ISSET(cpu, &all) ? cpu : last;
+	CPU_ZERO(&one);
+	CPU_SET(last, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	while (list_set(bed.ctx, false, 'a', (unsigned int)slots))
+		slots++;
+	assert_in_range(slots, 2 * LISTS, MAX_KEYS);
+	for (unsigned int n = 0; n < slots; n++)
+		assert_true(list_delete(bed.ctx, 'a', n));
+	for (unsigned int list = 0; list < LISTS; list++) {
+		move_list(c, only_list(c), list);
+		for (unsigned int n = 0; n < slots; n++) {
+			assert_int_equal(c->list[list].free, slots - n);
+			assert_true(list_set(bed.ctx, n & 1, 'a', n));
+		}
+		assert_int_equal(xkv_class_free(c), 0);
+		assert_false(list_set(bed.ctx, false, 'b', 0));
+		assert_false(list_set(bed.ctx, true, 'b', 0));
+		for (unsigned int n = 0; n < slots; n++)
+			assert_true(list_holds(bed.ctx, 'a', n));
+		account();
+		for (unsigned int n = 0; n < slots; n++)
+			assert_true(list_delete(bed.ctx, 'a', n));
+		assert_int_equal(only_list(c), last & (LISTS - 1));
+		assert_int_equal(xkv_class_free(c), slots);
+		account();
+	}
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+
+/* Sets keys and deletes them, on a CPU of its own if there is one. */
+static void *take_and_give(void *arg)
+{
+	unsigned int who = (unsigned int)(uintptr_t)arg;
+	struct store_ctx *ctx = store_ctx_get(bed.st);
+	bool well = ctx;
+
+	for (unsigned int turn = 0; well && turn < LIST_TURNS; turn++) {
+		unsigned int have = 0;
+
+		while (have < LIST_KEYS && list_set(ctx, false, (char)('a' + who), have))
+			have++;
+		for (unsigned int n = 0; well && n < have; n++)
+			well = list_holds(ctx, (char)('a' + who), n) &&
+			       list_delete(ctx, (char)('a' + who), n);
+		if (turn % 16 == who) /* the lists change places under their users */
+			bed.c->list_mask = turn & 16 ? LISTS - 1 : 1;
+	}
+	store_ctx_put(ctx);
+	return well ? NULL : "an entry was lost, or had another's value";
+}
+
+/* Threads take from one another's lists and give back: nothing is lost, nor had twice. */
+static void test_lists_of_many(void **state)
+{
+	struct xkv_class *c = open_lists();
+	uint64_t slots = xkv_class_free(c);
+	pthread_t thread[4];
+	void *failed;
+
+	(void)state;
+	for (uintptr_t i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, take_and_give, (void *)i), 0);
+	for (unsigned int i = 0; i < 4; i++) {
+		assert_int_equal(pthread_join(thread[i], &failed), 0);
+		if (failed)
+			print_error("%s\n", (const char *)failed);
+		assert_null(failed);
+	}
+	bed.c->list_mask = LISTS - 1;
+	assert_int_equal(xkv_class_free(c), slots);
+	account();
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -489,7 +667,7 @@ int main(int argc, char **argv)
 		OWN(test_wait_ends),	 OWN(test_adopt_spans),	  OWN(test_larger_class),
 		OWN(test_full),		 OWN(test_one_bucket),	  OWN(test_chain_shrinks),
 		OWN(test_chain_expires), OWN(test_chain_no_slot), OWN(test_chain_of_the_same_class),
-		OWN(test_locked_bucket),
+		OWN(test_locked_bucket), OWN(test_each_list),	  OWN(test_lists_of_many),
 	};
 
 	return bed_begin(argc, argv) ?: BOTH_WAYS("slots", tests, NULL);
