@@ -52,14 +52,14 @@ def many(command, word, count):
 
 
 LONG = {
-    "SCAN": encode("SCAN", 0, "COUNT", 60_000, "MATCH", "*a?*b"),
+    "SCAN": encode("SCAN", 0, "COUNT", 60_000, "MATCH", "*a?*b" + "?" * 50),
     "KEYS": encode("KEYS", "*a?*b*"),
     "EXISTS": many("EXISTS", b"no", 400_000),
     "TOUCH": many("TOUCH", b"key:1", 400_000),
     "MGET": many("MGET", b"no", 400_000),
-    "MSET": many("MSET", b"kv", 200_000),
-    "DEL": many("DEL", b"no", 200_000),
-    "UNLINK": many("UNLINK", b"no", 200_000),
+    "MSET": many("MSET", b"kv", 400_000),
+    "DEL": many("DEL", b"no", 400_000),
+    "UNLINK": many("UNLINK", b"no", 400_000),
     "FLUSHALL": encode("FLUSHALL"),
 }
 
@@ -78,7 +78,8 @@ def filled(privileged, no_process_stays, tmp_path_factory):
 @pytest.mark.parametrize("command", LONG)
 def test_long_commands_let_others_in(filled, command):
     with filled.connect() as c:
-        assert pings_during(filled, c, LONG[command]) > 4
+        # two PINGs may be answered without slices: one before the command, one behind it
+        assert pings_during(filled, c, LONG[command]) > 2
         assert command != "FLUSHALL" or c.call("DBSIZE") == b":0\r\n"
 
 
