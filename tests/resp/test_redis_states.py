@@ -286,7 +286,7 @@ class Words:
             ["SCRIPT", "LOAD", script], ["SCRIPT", "EXISTS", *self.some(SHAS)],
             ["SCRIPT", "FLUSH", *self.pick([], ["SYNC"], ["ASYNC"], ["bad"])],
             ["EVAL", script, "2", key],
-            ["WAIT", "0", "0"], ["WAIT", "1", self.pick("1", "-1", "x")],
+            ["WAIT", "0", "0"], ["WAIT", "1", self.pick("-1", "x")],
             ["FUNCTION", "LOAD", *self.pick([], ["REPLACE"], ["bad"]), self.pick(LIBRARY, WRITERS)],
             [self.pick("FCALL", "FCALL_RO"), self.pick("f", "set", "ro", "none"), "1", key],
             ["FUNCTION", "DELETE", self.pick("lib", "writers", "none")], ["FUNCTION", "FLUSH"],
@@ -512,8 +512,9 @@ def run(sides, steps, events):
     for n, step in enumerate(steps):
         own, waiting = theirs.ids[step[0]], postponed(theirs)
         waits = waiting - {own}
-        if own in waiting and not all(map(is_for_any_state, step[1])):
-            continue  # its state is yet to come
+        if own in waiting and (["CLIENT", "KILL"] in [words[:2] for words in step[1]] or
+                               not all(map(is_for_any_state, step[1]))):
+            continue  # its state is yet to come, or what it has told the other one before
         if (waits and step[1] != UNPAUSE) or any(
                 differs_on_purpose(theirs, step[0], words, events) for words in step[1]):
             continue
