@@ -281,7 +281,7 @@ def test_killed_under_load(xkvd):
     d = xkvd(*OPTIONS)
     draw = random.Random(1)
     with Writers(d) as writers:
-        for i in range(100 if LONG else 20):
+        for i in range(100 if LONG else 8):
             time.sleep(0.05 + draw.random() * 0.3)
             if i % 3 == 1:
                 with contextlib.suppress(redis_py.RedisError):
