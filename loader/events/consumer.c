@@ -3,10 +3,10 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "util/clock.h"
+#include "util/thread.h"
 
 #define AT_ONCE 1024	/* changes that are read before room is made in the ring */
 #define IDLE_NS 1000000 /* between two looks at a feed that had nothing new */
@@ -100,18 +100,12 @@ static void *consumer_main(void *arg)
 	return NULL;
 }
 
-/* Signals are for the loop. */
 int consumer_start(struct consumer *c)
 {
-	sigset_t all, before;
-	int ret;
+	int ret = thread_without_signals(&c->thread, consumer_main, c);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
-	ret = pthread_create(&c->thread, NULL, consumer_main, c);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	c->runs = !ret;
-	return -ret;
+	return ret;
 }
 
 void consumer_wake(struct consumer *c)

@@ -35,6 +35,7 @@
 #include "store/store.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/thread.h"
 #include "writelog.h"
 
 #define SCAN_COUNT    1024
@@ -579,13 +580,8 @@ static struct job *new_job(struct store *st, const struct config *cfg, bool back
  */
 static int start_thread(struct job *job, pthread_t *thread)
 {
-	sigset_t all, before;
-	int ret;
+	int ret = thread_without_signals(thread, save_thread, job);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	ret = -pthread_create(thread, NULL, save_thread, job);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	state.info.tried_at = monotonic_seconds();
 	if (ret) {
 		state.info.last_ok = false;

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -28,6 +27,7 @@
 #include "store/store.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/thread.h"
 
 #define PIECE	   (1U << 20)  /* bytes that are written at once */
 #define RETRY_NS   1000000000  /* after a write that has failed */
@@ -112,18 +112,6 @@ static struct {
 	.dir_fd = -1,
 	.fd = -1,
 };
-
-static int start_thread(pthread_t *thread, void *(*fn)(void *))
-{
-	sigset_t all, before;
-	int ret;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	ret = -pthread_create(thread, NULL, fn, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return ret;
-}
 
 /* With the lock.  False: it is that late. */
 static bool wait_until(pthread_cond_t *cond, uint64_t until_ns)
@@ -441,6 +429,12 @@ static void follow_numbers(void)
 	}
 }
 
+/* As Redis reads it. */
+static void write_time(uint64_t expire_ms)
+{
+	aof_number(&state.text, expire_ms < INT64_MAX ? expire_ms : INT64_MAX);
+}
+
 static void write_put(const struct feed_change *c)
 {
 	aof_command(&state.text, c->expire_ms ? 5 : 3);
@@ -450,7 +444,7 @@ static void write_put(const struct feed_change *c)
 	if (!c->expire_ms)
 		return;
 	aof_name(&state.text, "PXAT");
-	aof_number(&state.text, c->expire_ms < INT64_MAX ? c->expire_ms : INT64_MAX);
+	write_time(c->expire_ms);
 }
 
 static void write_expiry(const struct feed_change *c)
@@ -459,7 +453,7 @@ static void write_expiry(const struct feed_change *c)
 	aof_name(&state.text, c->expire_ms ? "PEXPIREAT" : "PERSIST");
 	aof_word(&state.text, c->key, c->key_len);
 	if (c->expire_ms)
-		aof_number(&state.text, c->expire_ms < INT64_MAX ? c->expire_ms : INT64_MAX);
+		write_time(c->expire_ms);
 }
 
 static void write_change(const struct feed_change *c)
@@ -975,7 +969,7 @@ int writelog_rewrite(void)
 	pthread_mutex_unlock(&state.lock);
 	rewrite_reap();
 	atomic_store(&state.rewrite_keys, 0);
-	ret = start_thread(&state.rewrite_thread, rewrite_main);
+	ret = thread_without_signals(&state.rewrite_thread, rewrite_main, NULL);
 	state.rewrite_joinable = !ret;
 	if (!ret)
 		return 0;
@@ -1212,7 +1206,7 @@ static int start_threads(char *err, size_t err_len)
 	int ret;
 
 	state.closing = false;
-	ret = start_thread(&state.sync_thread, sync_main);
+	ret = thread_without_signals(&state.sync_thread, sync_main, NULL);
 	state.sync_runs = !ret;
 	if (!ret)
 		ret = consumer_start(state.consumer);
