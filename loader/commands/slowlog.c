@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "database/database.h"
+#include "util/metrics.h"
 
 /* As in Redis: what is kept of a command. */
 #define KEPT_ARGS  32
@@ -209,4 +210,18 @@ void cmd_slowlog_reset(struct caller *c, unsigned int argc, const struct resp_ar
 	(void)argv;
 	slowlog_trim(slowlog_of(c), 0);
 	reply_ok(reply_to(c));
+}
+
+/* clang-format off */
+void slowlog_metrics(struct metrics *m, struct server *s)
+{
+	const struct slowlog *log = &shared_of(s)->slowlog;
+	const struct slow_entry *last = TAILQ_FIRST(&log->entries);
+	const struct figure figures[] = {
+		{ NULL, GAUGE(log->count), "redis_slowlog_length", "entries of the slow log" },
+		{ NULL, GAUGE(last ? last->id : 0), "redis_slowlog_last_id", "number of its latest entry" },
+		{ NULL, REAL(last ? (double)last->us / 1e6 : 0, 6), "redis_last_slow_execution_duration_seconds", "time that the latest slow command took" },
+	};
+
+	metrics_show(m, NULL, NULL, figures);
 }

@@ -422,6 +422,8 @@ void command_stats_sum(const struct server *s, unsigned int id, struct command_s
 void commandstats_section(struct metrics *m, struct server *s);
 void latencystats_section(struct metrics *m, struct server *s);
 void errorstats_section(struct metrics *m, struct server *s);
+/* slowlog.c */
+void slowlog_metrics(struct metrics *m, struct server *s);
 
 /*
  * A reply of many lines: a stream to write it to, NULL if an error was replied instead; and its

@@ -257,26 +257,36 @@ void command_stats_sum(const struct server *s, unsigned int id, struct command_s
 	}
 }
 
+/* clang-format off */
+
+/* Those over TCP; of operations over UDP no times are known. */
 void commandstats_section(struct metrics *m, struct server *s)
 {
-	char full[COMMAND_NAME_MAX], name[COMMAND_NAME_MAX + 16], text[160];
+	char text[COMMAND_NAME_MAX], name[COMMAND_NAME_MAX + 16];
 	const struct command *cmd;
 	struct command_stats st;
 
 	for (unsigned int id = 0; (cmd = command_by_id(id)); id++) {
+		const char *full = command_full_name(cmd, text);
+		const struct label labels[] = { { "cmd", full }, {} };
+
 		command_stats_sum(s, id, &st);
 		if (!st.calls && !st.rejected)
 			continue;
-		snprintf(name, sizeof(name), "cmdstat_%s", command_full_name(cmd, full));
-		snprintf(text, sizeof(text),
-			 "calls=%llu,usec=%llu,usec_per_call=%.2f,rejected_calls=%llu,"
-			 "failed_calls=%llu",
-			 (unsigned long long)st.calls, (unsigned long long)st.ns / 1000,
-			 st.calls ? (double)st.ns / 1000 / (double)st.calls : 0,
-			 (unsigned long long)st.rejected, (unsigned long long)st.failed);
-		metric_text(m, name, text);
+		snprintf(name, sizeof(name), "cmdstat_%s", full);
+		const struct figure figures[] = {
+			{ "calls", COUNT(st.calls), "redis_commands_total", "calls of each command over TCP" },
+			{ "usec", NS(st.ns), "redis_commands_duration_seconds_total", "time that the calls of each command took" },
+			{ "usec_per_call", REAL(st.calls ? (double)st.ns / 1000 / (double)st.calls : 0, 2) },
+			{ "rejected_calls", COUNT(st.rejected), "redis_commands_rejected_calls_total", "calls of each command that were refused before they began" },
+			{ "failed_calls", COUNT(st.failed), "redis_commands_failed_calls_total", "calls of each command that replied an error" },
+		};
+
+		metrics_show(m, name, labels, figures);
 	}
 }
+
+/* clang-format on */
 
 /* The duration in us that so many percent of the calls did not exceed. */
 static double percentile(const struct command_stats *st, double percent)
@@ -291,21 +301,49 @@ static double percentile(const struct command_stats *st, double percent)
 	return 0;
 }
 
+/* Octaves of ns that are buckets of a histogram: it begins with 0.256 us and ends with 8.6 s. */
+#define FIRST_OCTAVE 8
+#define LAST_OCTAVE  33
+
+static struct histogram histogram_of(const struct command_stats *st)
+{
+	struct histogram h = { .count = st->calls, .sum = (double)st->ns / 1e9 };
+	uint64_t upto = 0;
+
+	for (unsigned int i = 0; i < LAST_OCTAVE * TIME_STEPS; i++) {
+		upto += st->times[i];
+		if ((i + 1) % TIME_STEPS || (i + 1) / TIME_STEPS < FIRST_OCTAVE)
+			continue;
+		h.bucket[h.buckets].end = (double)time_bucket_end(i) / 1e9;
+		h.bucket[h.buckets++].upto = upto;
+	}
+	return h;
+}
+
 void latencystats_section(struct metrics *m, struct server *s)
 {
-	char full[COMMAND_NAME_MAX], name[COMMAND_NAME_MAX + 32], text[96];
+	char text[COMMAND_NAME_MAX], name[COMMAND_NAME_MAX + 32];
 	const struct command *cmd;
 	struct command_stats st;
 
 	for (unsigned int id = 0; (cmd = command_by_id(id)); id++) {
+		const char *full = command_full_name(cmd, text);
+		const struct label labels[] = { { "cmd", full }, {} };
+
 		command_stats_sum(s, id, &st);
 		if (!st.calls)
 			continue;
-		snprintf(name, sizeof(name), "latency_percentiles_usec_%s",
-			 command_full_name(cmd, full));
-		snprintf(text, sizeof(text), "p50=%.3f,p99=%.3f,p99.9=%.3f", percentile(&st, 50),
-			 percentile(&st, 99), percentile(&st, 99.9));
-		metric_text(m, name, text);
+		snprintf(name, sizeof(name), "latency_percentiles_usec_%s", full);
+		const struct histogram h = histogram_of(&st);
+		const struct figure figures[] = {
+			{ "p50", REAL(percentile(&st, 50), 3) },
+			{ "p99", REAL(percentile(&st, 99), 3) },
+			{ "p99.9", REAL(percentile(&st, 99.9), 3) },
+			{ NULL, HISTOGRAM(&h), "xkv_command_duration_seconds",
+			  "times of the calls of each command over TCP" },
+		};
+
+		metrics_show(m, name, labels, figures);
 	}
 }
 
@@ -323,15 +361,19 @@ struct error_counts measure_errors_of(const struct server *s)
 	return sum;
 }
 
-static void metric_errors(struct metrics *m, const char *code, uint64_t count)
+static void show_errors(struct metrics *m, const char *code, uint64_t count)
 {
-	char name[64], text[32];
+	const struct label labels[] = { { "err", code }, {} };
+	const struct figure figures[] = {
+		{ "count", COUNT(count), "redis_errors_total",
+		  "errors that were replied over TCP" },
+	};
+	char name[64];
 
 	snprintf(name, sizeof(name), "errorstat_%s", code);
 	for (char *at = name; *(at += strcspn(at, "#:\r\n"));)
 		*at = '_'; /* as Redis: it would end the name, or the line */
-	snprintf(text, sizeof(text), "count=%llu", (unsigned long long)count);
-	metric_text(m, name, text);
+	metrics_show(m, name, labels, figures);
 }
 
 void errorstats_section(struct metrics *m, struct server *s)
@@ -340,9 +382,9 @@ void errorstats_section(struct metrics *m, struct server *s)
 	uint64_t others = all.total;
 
 	for (unsigned int i = 0; i < ERROR_CODES && all.each[i].code[0]; i++) {
-		metric_errors(m, all.each[i].code, all.each[i].count);
+		show_errors(m, all.each[i].code, all.each[i].count);
 		others -= all.each[i].count;
 	}
 	if (others)
-		metric_errors(m, "ERRORSTATS_OVERFLOW", others);
+		show_errors(m, "ERRORSTATS_OVERFLOW", others);
 }

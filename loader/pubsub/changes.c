@@ -303,9 +303,15 @@ void changes_metrics(struct metrics *m, const struct server *s)
 	feed_load(s->store, &unread, &refused);
 	if (ch->listener)
 		listener_counts(ch->listener, &told, &lost);
-	metric_gauge(m, "xkv_feed_listens", ch->listener != NULL);
-	metric_gauge(m, "xkv_feed_unread_bytes", ch->listener ? (int64_t)unread : 0);
-	metric_count(m, "xkv_feed_waits", refused);
-	metric_count(m, "xkv_feed_lost", ch->lost + lost);
-	metric_count(m, "xkv_feed_given_up", feed_given_up(s->store));
+	/* clang-format off */
+	const struct figure figures[] = {
+		{ "xkv_feed_listens", GAUGE(ch->listener != NULL), "xkv_feed_listens", "1: keyspace events or CLIENT TRACKING want changes" },
+		{ "xkv_feed_unread_bytes", GAUGE(ch->listener ? unread : 0) },
+		{ NULL, GAUGE(unread), "xkv_feed_unread_bytes", "bytes of the change feed that its slowest reader has not read" },
+		{ "xkv_feed_waits", COUNT(refused), "xkv_feed_waits_total", "changes that found no room in the feed, and were tried again" },
+		{ "xkv_feed_lost", COUNT(ch->lost + lost), "xkv_feed_lost_changes_total", "changes that nobody was told of, since the event loop was busy for too long" },
+		{ "xkv_feed_given_up", COUNT(feed_given_up(s->store)), "xkv_feed_given_up_total", "times that the feed was full while xkvd was gone, or stood still" },
+	};
+	/* clang-format on */
+	metrics_show(m, NULL, NULL, figures);
 }

@@ -70,11 +70,8 @@ static bool add_frontend(const struct store *st, uint32_t frontend, uint64_t *ea
 			 sum + XKV_STATISTIC_COUNT, XKV_COUNTER_COUNT - XKV_STATISTIC_COUNT);
 }
 
-/*
- * Adds up the counters of the first `frontends` front ends and all CPUs. False if they cannot be
- * read.
- */
-static bool read_frontends(const struct store *st, uint32_t frontends,
+/* The counters of the front ends from `first` to `last`, of all CPUs.  0 if they are unreadable. */
+static void read_frontends(const struct store *st, uint32_t first, uint32_t last,
 			   uint64_t sum[XKV_COUNTER_COUNT])
 {
 	uint64_t *each = calloc(st->cpus, WORDS_MOST * sizeof(*each));
@@ -83,20 +80,19 @@ static bool read_frontends(const struct store *st, uint32_t frontends,
 
 	memset(sum, 0, XKV_COUNTER_COUNT * sizeof(*sum));
 	pthread_mutex_lock((pthread_mutex_t *)&st->counts_lock);
-	for (uint32_t frontend = 0; ok && frontend < frontends; frontend++)
+	for (uint32_t frontend = first; ok && frontend <= last; frontend++)
 		ok = add_frontend(st, frontend, each, sum);
-	if (frontends > XKV_FRONTEND_XKVD)
+	if (last == XKV_FRONTEND_XKVD)
 		lookups_uncounted(st, &hits, &misses);
 	pthread_mutex_unlock((pthread_mutex_t *)&st->counts_lock);
 	sum[XKV_C_get_hits] += hits;
 	sum[XKV_C_get_misses] += misses;
 	free(each);
-	return ok;
 }
 
-static bool read_counters(const struct store *st, uint64_t sum[XKV_COUNTER_COUNT])
+static void read_counters(const struct store *st, uint64_t sum[XKV_COUNTER_COUNT])
 {
-	return read_frontends(st, XKV_FRONTENDS, sum);
+	read_frontends(st, XKV_FRONTEND_XDP, XKV_FRONTEND_XKVD, sum);
 }
 
 /* Each operation with a result increments exactly one counter of the range that is summed here. */
@@ -104,7 +100,7 @@ void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *he
 {
 	uint64_t sum[XKV_COUNTER_COUNT];
 
-	read_frontends(st, XKV_FRONTEND_XDP + 1, sum);
+	read_frontends(st, XKV_FRONTEND_XDP, XKV_FRONTEND_XDP, sum);
 	*driver = 0;
 	for (int i = XKV_C_op_bad_request; i <= XKV_C_relocations; i++)
 		*driver += sum[i];
@@ -144,14 +140,14 @@ uint64_t store_counter(const struct store *st, const char *name)
 	return 0;
 }
 
-void store_counters(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t value),
-		    void *arg)
+void store_counters(const struct store *st, store_counter_fn *fn, void *arg)
 {
-	uint64_t sum[XKV_COUNTER_COUNT];
+	uint64_t driver[XKV_COUNTER_COUNT], xkvd[XKV_COUNTER_COUNT];
 
-	read_counters(st, sum);
-	for (int i = 0; i < XKV_COUNTER_COUNT; i++)
-		fn(arg, counter_names[i], sum[i]);
+	read_frontends(st, XKV_FRONTEND_XDP, XKV_FRONTEND_XDP, driver);
+	read_frontends(st, XKV_FRONTEND_XKVD, XKV_FRONTEND_XKVD, xkvd);
+	for (unsigned int i = 0; i < XKV_COUNTER_COUNT; i++)
+		fn(arg, i, counter_names[i], (uint64_t[]){ driver[i], xkvd[i] });
 }
 
 uint64_t store_max_keys(const struct store *st)

@@ -344,9 +344,13 @@ uint64_t store_memory(const struct store *st);
 bool store_at_limit(const struct store *st);
 /* Sum over all CPUs of the counter with this name (bpf/layout.h), 0 if the name is unknown. */
 uint64_t store_counter(const struct store *st, const char *name);
-/* Calls fn(arg, name, sum) for every counter, in the order of bpf/layout.h. */
-void store_counters(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t value),
-		    void *arg);
+/*
+ * Calls fn for every counter, in the order of enum xkv_counter, with its sums over all CPUs for
+ * each front end (enum xkv_frontend).
+ */
+typedef void store_counter_fn(void *arg, unsigned int number, const char *name,
+			      const uint64_t frontend[2]);
+void store_counters(const struct store *st, store_counter_fn *fn, void *arg);
 
 /*
  * Number of UDP operations that had a result: *driver in XDP since the maps were made, *here in

@@ -1243,8 +1243,13 @@ void tracking_metrics(struct metrics *m, const struct server *s)
 {
 	const struct tracked_keys *t = keys_of(s);
 
-	metric_gauge(m, "tracking_total_keys", (int64_t)t->keys.count);
-	metric_gauge(m, "tracking_total_items", (int64_t)t->items);
-	metric_gauge(m, "tracking_total_prefixes", (int64_t)t->prefixes.count);
-	metric_gauge(m, "tracking_total_bytes", (int64_t)t->bytes);
+	/* clang-format off */
+	const struct figure figures[] = {
+		{ "tracking_total_keys", GAUGE(t->keys.count), "redis_tracking_total_keys", "keys that clients with CLIENT TRACKING have read" },
+		{ "tracking_total_items", GAUGE(t->items), "redis_tracking_total_items", "pairs of such a key and a client" },
+		{ "tracking_total_prefixes", GAUGE(t->prefixes.count), "redis_tracking_total_prefixes", "prefixes that clients track" },
+		{ "tracking_total_bytes", GAUGE(t->bytes), "xkv_tracking_bytes", "memory of these keys and clients" },
+	};
+	/* clang-format on */
+	metrics_show(m, NULL, NULL, figures);
 }
