@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """
-Which commands of Redis xkvd has: makes docs/compatibility.md from what both servers say of
-themselves.
+Which commands of Redis xkvd has: makes docs/compatibility.md, and the list of commands in xkvd(8),
+from what both servers say of themselves, and from what loader/database/commands.def says of how
+commands differ.
 
-    tests/compatibility.py          writes the page; needs redis-server, and build/tests/respd
+    tests/compatibility.py          writes both; needs redis-server, and build/tests/respd
 
-tests/resp/test_compatibility.py checks that the page is current.  What differs stands in DIFFERS.
+tests/resp/test_compatibility.py checks that they are current.
 """
+import re
 import socket
 import subprocess
 import sys
@@ -18,6 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "compatibility.md"
+MANUAL = ROOT / "docs" / "xkvd.8"
+MADE, MADE_END = '.\\" made by tests/compatibility.py\n', '.\\" until here\n'  # in MANUAL
 
 GROUPS = {
     "string": "Strings", "bitmap": "Bits", "hyperloglog": "HyperLogLog", "generic": "Keys",
@@ -25,84 +29,6 @@ GROUPS = {
     "server": "Server", "cluster": "Cluster", "list": "Lists", "hash": "Hashes", "set": "Sets",
     "sorted-set": "Sorted sets", "geo": "Geo", "stream": "Streams", "scripting": "Scripts",
 }
-
-MANY = "atomic with up to 65,536 keys"
-SCRIPT = "a script that fails has changed nothing, unless it is called in MULTI"
-SOURCES = "reads the sources one after the other; writes at once"
-AT_ONE_MOMENT = "looks at the keys one after the other, not at one moment"
-
-# Of commands that xkvd has.  A text that begins with "no:" makes it a command that it has not.
-DIFFERS = {
-    "mset": MANY, "mget": MANY + " and 4 MiB", "del": MANY, "unlink": MANY,
-    "exists": MANY, "touch": MANY,
-    "bitop": SOURCES + "; of at most 256 MiB together", "pfmerge": SOURCES, "pfcount": SOURCES,
-    "pfadd": "changes nothing if it finds that the value is damaged",
-    "save": "others are served meanwhile",
-    "keys": AT_ONE_MOMENT, "flushall": "a key that is set meanwhile may remain",
-    "flushdb": "as FLUSHALL",
-    "object|encoding": "what Redis would say after SET of the value",
-    "object|freq": "8 more for each doubling of the uses of the last minutes, of keys that "
-                   "samples have seen (`hot-sample-rate`); else 0 to 7",
-    "object|idletime": "an error: no time of use is stored",
-    "object|refcount": "what Redis would say after SET of the value",
-    "restore": "strings only; IDLETIME and FREQ have no effect",
-    "sort": "an error if the key exists: a string cannot be sorted",
-    "sort_ro": "an error if the key exists: a string cannot be sorted",
-    "wait": "0 at once: there are no replicas", "migrate": "no: an error; DUMP and RESTORE",
-    "client|list": "some fields of Redis are missing",
-    "client|info": "as CLIENT LIST", "client|pause": "not of requests over UDP",
-    "client|reply": "after OFF, QUIT and ACL DELUSER of the own user close the connection, "
-                    "which Redis leaves open",
-    "client|tracking": "at most 1,024 prefixes, of 1 MiB together; in a transaction: clients are "
-                       "told of changes before it, too; null, for all keys, is written in the "
-                       "protocol of who gets it",
-    "client|unblock": "0: no command blocks",
-    "exec": "at most 65,536 keys and 256 MiB; commands about the whole store, and those that "
-            "change anything but keys (CONFIG SET), end one transaction",
-    "swapdb": "clients that track are told to forget all keys, which Redis leaves stale",
-    "slowlog|reset": "not in scripts",
-    "slowlog|get": "at most 256 bytes of a client's name",
-    "watch": "a missing key that others made and deleted has not changed, unless the client has "
-             "found it meanwhile (not by KEYS, SCAN, RANDOMKEY); BUSY during a slow script",
-    "eval": SCRIPT, "evalsha": SCRIPT, "eval_ro": SCRIPT, "evalsha_ro": SCRIPT,
-    "script|kill": "also of a script that has written: nothing of it remains; not inside EXEC "
-                   "once it has written",
-    "fcall": SCRIPT, "fcall_ro": SCRIPT, "function|kill": "as SCRIPT KILL",
-    "function|load": "at most 1 MiB, of which the first line has 511 bytes; kept by snapshots",
-    "script|debug": "NO only", "script|load": "kept until SCRIPT FLUSH or the end of xkvd",
-    "msetnx": "at most 65,536 keys",
-    "acl|deluser": "in a transaction of the user itself: what follows is NOAUTH; Redis ends its "
-                   "reply there",
-    "acl|list": "single commands in alphabetical order; in Redis in that of a hash table",
-    "acl|cat": "of the commands that xkv has",
-    "config|get": "of [its own directives](configuration.md)",
-    "config|set": "of [its own directives](configuration.md)",
-    "command|docs": "summary and complexity are xkv's; no history",
-    "command|info": "no tips, fewer flags", "command": "as COMMAND INFO",
-    "debug": "OBJECT, SLEEP and SET-ACTIVE-EXPIRE only",
-    "info": "section Xkv is added; forks, AOF, replicas are always 0, `used_memory_scripts_eval` "
-            "as well: scripts are in `used_memory_vm_eval`",
-    "latency|doctor": "of TCP commands; its own report", "lolwut": "the version only",
-    "memory|usage": "the slot that holds key and value", "memory|stats": "of store and daemon",
-    "memory|doctor": "its own report", "memory|malloc-stats": "no statistics",
-    "monitor": "of commands over TCP, not of requests over UDP",
-    "role": "master, without replicas",
-    "psubscribe": "patterns with ? or [ of at most 255 characters beside their stars, not "
-                  "counting literal ends",
-    "subscribe": "in a transaction: keyspace events of changes before it are told, too",
-    "publish": "in a transaction: after the reply of EXEC",
-    "spublish": "in a transaction: after the reply of EXEC",
-    "failover": "no: an error", "psync": "no: an error", "sync": "no: an error",
-    "replconf": "no: an error", "replicaof": "NO ONE only", "slaveof": "NO ONE only",
-    "module|load": "no: an error",
-    "module|loadex": "no: an error", "module|unload": "no: an error", "module|list": "empty",
-    "cluster|countkeysinslot": "walks over all keys", "cluster|getkeysinslot": "walks over keys",
-    "asking": "no effect", "readonly": "no effect", "readwrite": "no effect",
-}
-REFUSED_OF_CLUSTER = """addslots addslotsrange bumpepoch count-failure-reports delslots
-    delslotsrange failover flushslots forget meet replicas replicate reset saveconfig
-    set-config-epoch setslot slaves"""
-DIFFERS.update({f"cluster|{name}": "no: an error" for name in REFUSED_OF_CLUSTER.split()})
 
 # Of commands that xkvd has not, beside what their group says.
 MISSING = {"pfselftest": "a test of Redis itself", "restore-asking": "internal to a cluster"}
@@ -132,6 +58,28 @@ all users but `default`.
 """
 
 
+def differences():
+    """How commands differ from Redis', as commands.def says: {"config|get": text}."""
+    rows = subprocess.run(["cpp", "-P", str(ROOT / "loader/database/commands.def")], check=True,
+                          stdout=subprocess.PIPE, text=True).stdout
+    found, parent = {}, ""
+    for row in re.split(r"\s(?=(?:COMMAND|CONTAINER|HELP)\(|END\s)", rows):
+        kind, _, rest = row.strip().partition("(")
+        if kind not in ("COMMAND", "CONTAINER"):
+            parent = parent if kind == "HELP" else ""
+            continue
+        name = rest.split('"')[1]
+        text = rest.partition("DIFFERS(")[2]
+        if text:
+            found[parent + name] = "".join(text.split('"')[1::2])
+        if kind == "CONTAINER":
+            parent = name + "|"
+    return found
+
+
+DIFFERS = differences()
+
+
 def read_reply(file):
     """A reply of RESP2 or RESP3 as a value; an error as an Exception, which is not raised."""
     line = file.readline()
@@ -147,12 +95,16 @@ def read_reply(file):
             b"#": lambda text: text == "t"}[kind](rest)
 
 
+def asked(port, *requests):
+    """The replies to inline requests."""
+    with socket.create_connection(("127.0.0.1", port), 20) as sock, sock.makefile("rb") as file:
+        sock.sendall("\r\n".join(["HELLO 3", *requests, ""]).encode())
+        return [read_reply(file) for _ in ["HELLO", *requests]][1:]
+
+
 def docs(port):
     """What COMMAND DOCS says, subcommands beside their commands: {"config|get": {...}}."""
-    with socket.create_connection(("127.0.0.1", port), 20) as sock, sock.makefile("rb") as file:
-        sock.sendall(b"HELLO 3\r\nCOMMAND DOCS\r\n")
-        read_reply(file)
-        said = read_reply(file)
+    [said] = asked(port, "COMMAND DOCS")
     for doc in list(said.values()):
         said.update(doc.pop("subcommands", {}))
     return said
@@ -185,6 +137,20 @@ def page(redis, ours):
             text += "| {} | {} | {} |\n".format(name.upper().replace("|", " "), *state(name, ours))
     later = ", ".join(name.upper().replace("|", " ") for name in sorted(ours - set(redis)))
     return text + (f"\n## Of later versions\n\n{later}." + LATER)
+
+
+def manual(ours, text):
+    """The text of xkvd(8) with its list of commands as it should be."""
+    groups = {title: [] for title in [*GROUPS.values(), "Refused"]}
+    for name in sorted(name for name in ours if "|" not in name):
+        refused = DIFFERS.get(name, "").startswith("no:")
+        groups["Refused" if refused else GROUPS[ours[name]["group"]]].append(name.upper())
+    made = ""
+    for title, names in groups.items():
+        if names:
+            made += f".TP\n{title}\n.B " + "\n.B ".join(textwrap.wrap(", ".join(names), 90)) + "\n"
+    head, _, rest = text.partition(MADE)
+    return head + MADE + made + MADE_END + rest.partition(MADE_END)[2]
 
 
 def listed(text):
@@ -227,6 +193,7 @@ def main():
         ours = served([str(ROOT / "build/tests/respd")], place)
     PAGE.write_text(page({name: doc["group"] for name, doc in redis.items()}, set(ours)),
                     encoding="utf-8")
+    MANUAL.write_text(manual(ours, MANUAL.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -212,25 +212,17 @@ static bool allows_first(const struct acl_selector *s, unsigned int id, const st
 }
 
 /* What has to be allowed for what a command does with a key: `EXISTS` needs neither. */
-static unsigned int rights_for(const char *const *flags)
+static unsigned int rights_for(unsigned int use)
 {
-	unsigned int rights = 0;
-
-	for (unsigned int i = 0; i < KEY_FLAGS_MAX && flags[i]; i++) {
-		if (strcmp(flags[i], "access") == 0)
-			rights |= ACL_MAY_READ;
-		else if (strcmp(flags[i], "insert") == 0 || strcmp(flags[i], "update") == 0 ||
-			 strcmp(flags[i], "delete") == 0)
-			rights |= ACL_MAY_WRITE;
-	}
-	return rights;
+	return (use & KEY_ACCESS ? ACL_MAY_READ : 0) |
+	       (use & (KEY_INSERT | KEY_UPDATE | KEY_DELETE) ? ACL_MAY_WRITE : 0);
 }
 
-static bool allows_key(void *arg, unsigned int at, const char *const *flags)
+static bool allows_key(void *arg, unsigned int at, unsigned int use)
 {
 	struct question *q = arg;
 	const struct acl_patterns *keys = &q->selector->keys;
-	unsigned int rights = rights_for(flags);
+	unsigned int rights = rights_for(use);
 
 	for (unsigned int i = 0; i < keys->count; i++)
 		if ((keys->list[i]->rights & rights) == rights &&

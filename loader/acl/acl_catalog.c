@@ -30,30 +30,7 @@ static const struct {
 	{ "scripting", ACL_SCRIPTING },
 };
 
-/* What the rule does not say; names with blanks around them. */
-static const struct {
-	const char *names;
-	unsigned int add, remove;
-} exceptions[] = {
-	{ " keys info restore restore-asking migrate ", ACL_DANGEROUS, 0 },
-	{ " dbsize flushall flushdb swapdb ", ACL_KEYSPACE, 0 },
-	{ " flushall flushdb swapdb ", ACL_DANGEROUS, 0 },
-	{ " command asking readonly readwrite ", ACL_CONNECTION, 0 },
-	{ " lastsave role ", ACL_ADMIN | ACL_DANGEROUS, 0 },
-	{ " sort sort_ro ", ACL_SET | ACL_SORTEDSET | ACL_LIST | ACL_DANGEROUS, ACL_KEYSPACE },
-	{ " wait waitaof ", ACL_CONNECTION, ACL_KEYSPACE },
-};
-
-static bool is_listed(const char *names, const char *name, size_t len)
-{
-	for (const char *at = names; (at = strchr(at, ' ')) && at[1]; at++)
-		if (strncmp(at + 1, name, len) == 0 && at[1 + len] == ' ')
-			return true;
-	return false;
-}
-
-/* `name` with its command's, if it is a subcommand. */
-static unsigned int categories_of(const struct command *cmd, const char *name)
+static unsigned int categories_of(const struct command *cmd)
 {
 	unsigned int set = cmd->flags & CMD_FAST ? ACL_FAST : ACL_SLOW;
 
@@ -68,10 +45,7 @@ static unsigned int categories_of(const struct command *cmd, const char *name)
 	for (size_t i = 0; !cmd->sub && i < sizeof(groups) / sizeof(groups[0]); i++)
 		if (strcmp(groups[i].group, cmd->group) == 0)
 			set |= groups[i].category;
-	for (size_t i = 0; i < sizeof(exceptions) / sizeof(exceptions[0]); i++)
-		if (is_listed(exceptions[i].names, name, strcspn(name, "|")))
-			set = (set & ~exceptions[i].remove) | exceptions[i].add;
-	return set;
+	return (set & ~cmd->never) | cmd->also;
 }
 
 /* --- commands of Redis 7.0 that xkv has not --- */
@@ -85,10 +59,6 @@ static const struct {
 	{ ACL_SLOW, "xgroup xinfo" },
 	{ ACL_HYPERLOGLOG | ACL_ADMIN | ACL_SLOW | ACL_DANGEROUS,
 	  "pfselftest" },
-	{ ACL_KEYSPACE | ACL_WRITE | ACL_FAST,
-	  "move" },
-	{ ACL_KEYSPACE | ACL_WRITE | ACL_FAST | ACL_DANGEROUS,
-	  "swapdb" },
 	{ ACL_KEYSPACE | ACL_WRITE | ACL_SLOW | ACL_DANGEROUS,
 	  "restore-asking" },
 	{ ACL_READ | ACL_GEO | ACL_SLOW,
@@ -203,7 +173,7 @@ void acl_catalog_fill(void)
 		return;
 	for (unsigned int id = 0; (cmd = command_by_id(id)); id++) {
 		command_full_name(cmd, name);
-		add(id, name, strlen(name), categories_of(cmd, name), true);
+		add(id, name, strlen(name), categories_of(cmd), true);
 	}
 	add_others();
 	find_parents();

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The table of commands, their dispatch, and what describes them (COMMAND and
- * the HELP subcommands).  A new command is one row here and one function.
- * Names, error texts and the order of checks are those of Redis 7.0.
+ * The table of commands, which commands.def describes, their dispatch, and what tells of them
+ * (COMMAND and the HELP subcommands).  Error texts and the order of checks are those of Redis 7.0.
  */
 #include "database/database.h"
 
@@ -18,573 +17,64 @@
 #include "util/glob.h"
 #include "util/log.h"
 
-static command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_info,
-	cmd_command_list, cmd_help;
+/* --- the table --- */
 
-#define W  CMD_WRITE
-#define R  CMD_READONLY
-#define M  CMD_DENYOOM
-#define A  CMD_ADMIN
-#define NS CMD_NOSCRIPT
-#define LS (CMD_LOADING | CMD_STALE)
-#define F  CMD_FAST
-#define NA CMD_NO_AUTH
-#define Q  CMD_QUEUES
-#define P  CMD_PUBSUB
-#define NM CMD_NO_MULTI
-#define AP CMD_APART
-#define B  CMD_BUSY
+#define WRITE	 CMD_WRITE
+#define READONLY CMD_READONLY
+#define DENYOOM	 CMD_DENYOOM
+#define ADMIN	 CMD_ADMIN
+#define NOSCRIPT CMD_NOSCRIPT
+#define STALE	 CMD_STALE
+#define ANYTIME	 (CMD_LOADING | CMD_STALE)
+#define FAST	 CMD_FAST
+#define NO_AUTH	 CMD_NO_AUTH
+#define QUEUES	 CMD_QUEUES
+#define ANY_ARGS CMD_ANY_ARGS
+#define NO_MULTI CMD_NO_MULTI
+#define APART	 CMD_APART
+#define PUBSUB	 CMD_PUBSUB
+#define BUSY	 CMD_BUSY
+
+#define RO	 KEY_RO
+#define RW	 KEY_RW
+#define OW	 KEY_OW
+#define RM	 KEY_RM
+#define ACCESS	 KEY_ACCESS
+#define UPDATE	 KEY_UPDATE
+#define INSERT	 KEY_INSERT
+#define DELETE	 KEY_DELETE
+#define NOT_KEY	 KEY_NOT_KEY
+#define VARIABLE KEY_VARIABLE
 
 /* clang-format off */
-static const struct command config_sub[] = {
-	{ "get", cmd_config_get, -3, A | NS | LS, 0, 0, 0, "server", "<pattern> [<pattern> ...]",
-	  "Return parameters matching the glob-like <pattern>s and their values.", NULL },
-	{ "set", cmd_config_set, -4, A | NS | LS | AP, 0, 0, 0, "server",
-	  "<name> <value> [<name> <value> ...]",
-	  "Set parameters: all of them, or none.", NULL },
-	{ "rewrite", cmd_config_rewrite, 2, A | NS | LS | AP, 0, 0, 0, "server", "",
-	  "Write what CONFIG SET has changed to the configuration file.", NULL },
-	{ "resetstat", cmd_config_resetstat, 2, A | NS | LS | AP, 0, 0, 0, "server", "",
-	  "Reset statistics reported by the INFO command.", NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
-	{ .name = NULL },
-};
+#define UNLIKE_KEYS(from, to, use, others) \
+	.first = from, .last = to, .step = 1, .first_use = use, .rest_use = others
+#define KEYS(from, to, by, use) \
+	.first = from, .last = to, .step = by, .first_use = use, .rest_use = use
+#define EACH_KEY(use) KEYS(1, -1, 1, use)
+#define KEY(use)      KEYS(1, 1, 1, use)
+#define NUMKEYS(use)  KEYS(0, 0, 0, use)
+#define NO_KEYS	      .first = 0
 
-static const struct command client_sub[] = {
-	{ "caching", cmd_client_caching, 3, NS | LS, 0, 0, 0, "connection", "<YES|NO>",
-	  "Keep the keys of the next command, or do not.", NULL },
-	{ "getname", cmd_client_getname, 2, NS | LS, 0, 0, 0, "connection", "",
-	  "Return the name of the current connection.", NULL },
-	{ "getredir", cmd_client_getredir, 2, NS | LS, 0, 0, 0, "connection", "",
-	  "Return the ID of the client that is told of changes instead.", NULL },
-	{ "id", cmd_client_id, 2, NS | LS, 0, 0, 0, "connection", "",
-	  "Return the ID of the current connection.", NULL },
-	{ "info", cmd_client_info, 2, NS | LS, 0, 0, 0, "connection", "",
-	  "Return information about the current client connection.", NULL },
-	{ "kill", cmd_client_kill, -3, A | NS | LS | AP, 0, 0, 0, "connection",
-	  "<ip:port> | <option> <value> [<option> <value> ...]",
-	  "Close connections by ID, ADDR, LADDR, USER, TYPE, MAXAGE; SKIPME no: also this.", NULL },
-	{ "list", cmd_client_list, -2, A | NS | LS, 0, 0, 0, "connection", "[TYPE <type>] [ID <id> ...]",
-	  "Return information about client connections.", NULL },
-	{ "no-evict", cmd_client_no_evict, 3, A | NS | LS | AP, 0, 0, 0, "connection", "<ON|OFF>",
-	  "Protect the connection from maxmemory-clients.", NULL },
-	{ "no-touch", cmd_client_no_touch, 3, NS | LS | AP, 0, 0, 0, "connection", "<ON|OFF>",
-	  "Whether reads of this connection are no uses of their keys for eviction.", NULL },
-	{ "pause", cmd_client_pause, -3, A | NS | LS | AP, 0, 0, 0, "connection",
-	  "<timeout> [WRITE|ALL]", "Postpone commands of all clients for <timeout> ms.", NULL },
-	{ "unpause", cmd_client_unpause, 2, A | NS | LS | AP, 0, 0, 0, "connection", "",
-	  "End the pause: execute what was postponed.", NULL },
-	{ "reply", cmd_client_reply, 3, NS | LS, 0, 0, 0, "connection", "<ON|OFF|SKIP>",
-	  "Control the replies sent to the current connection.", NULL },
-	{ "unblock", cmd_client_unblock, -3, A | NS | LS, 0, 0, 0, "connection",
-	  "<client-id> [TIMEOUT|ERROR]", "Reply 0: no command blocks.", NULL },
-	{ "setinfo", cmd_client_setinfo, 4, NS | LS | AP, 0, 0, 0, "connection",
-	  "<LIB-NAME|LIB-VER> <value>",
-	  "Tell the server the name or version of the client library.", NULL },
-	{ "setname", cmd_client_setname, 3, NS | LS | AP, 0, 0, 0, "connection", "<name>",
-	  "Assign the name <name> to the current connection.", NULL },
-	{ "tracking", cmd_client_tracking, -3, NS | LS | AP, 0, 0, 0, "connection",
-	  "<ON|OFF> [REDIRECT <id>] [BCAST] [PREFIX <prefix> ...] [OPTIN] [OPTOUT] [NOLOOP]",
-	  "Be told when keys that were read have changed.", NULL },
-	{ "trackinginfo", cmd_client_trackinginfo, 2, NS | LS, 0, 0, 0, "connection", "",
-	  "Report what CLIENT TRACKING has set.", NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "connection", "", "Print this help.", NULL },
-	{ .name = NULL },
-};
+#define COMMAND(as, function, words, bits, keys, of, version, costs, says, takes, ...)             \
+	{ .name = as, .fn = function, .arity = words, .flags = bits, keys, .group = of,            \
+	  .since = version, .complexity = costs, .summary = says, .arguments = takes, __VA_ARGS__ },
+#define CONTAINER(as, function, words, bits, of, version, costs, says, ...)                        \
+	{ .name = as, .fn = function, .arity = words, .flags = bits, .group = of,                  \
+	  .since = version, .complexity = costs, .summary = says, .arguments = "", __VA_ARGS__     \
+	  .sub = (const struct command[]) {
+#define HELP(of, version, ...)                                                                     \
+	COMMAND("help", cmd_help, 2, ANYTIME, NO_KEYS, of, version, "O(1)", "Print this help.",    \
+		"", __VA_ARGS__)
+#define END { .name = NULL } } },
+#define DIFFERS(how)
 
-static const struct command object_sub[] = {
-	{ "encoding", cmd_object_encoding, 3, R | Q, 2, 2, 1, "generic", "<key>",
-	  "Return the representation that Redis would store the value in.", NULL },
-	{ "freq", cmd_object_freq, 3, R | AP, 2, 2, 1, "generic", "<key>",
-	  "Return how often the key is used, a logarithm up to 255, with an LFU policy.", NULL },
-	{ "idletime", cmd_object_idletime, 3, R | Q, 2, 2, 1, "generic", "<key>",
-	  "An error: idle times are not recorded.", NULL },
-	{ "refcount", cmd_object_refcount, 3, R | Q, 2, 2, 1, "generic", "<key>",
-	  "Return the number of references that Redis would hold to the value.", NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "generic", "", "Print this help.", NULL },
-	{ .name = NULL },
-};
-
-static const struct command slowlog_sub[] = {
-	{ "get", cmd_slowlog_get, -2, A | LS, 0, 0, 0, "server", "[<count>]",
-	  "Return the latest <count> entries: id, time, microseconds, arguments, client.", NULL },
-	{ "len", cmd_slowlog_len, 2, A | LS, 0, 0, 0, "server", "",
-	  "Return the length of the slowlog.", NULL },
-	{ "reset", cmd_slowlog_reset, 2, A | LS | AP, 0, 0, 0, "server",
-	  "", "Reset the slowlog.", NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
-	{ .name = NULL },
-};
-
-static const struct command latency_sub[] = {
-	{ "doctor", cmd_latency_doctor, 2, A | NS | LS, 0, 0, 0, "server", "",
-	  "Return a human readable latency analysis report.", NULL },
-	{ "graph", cmd_latency_graph, 3, A | NS | LS, 0, 0, 0, "server", "<event>",
-	  "Return an ASCII latency graph for the <event> class.", NULL },
-	{ "histogram", cmd_latency_histogram, -2, A | NS | LS, 0, 0, 0, "server", "[<command> ...]",
-	  "Return how long commands took: a cumulative histogram for each.", NULL },
-	{ "history", cmd_latency_history, 3, A | NS | LS, 0, 0, 0, "server", "<event>",
-	  "Return time-latency samples for the <event> class.", NULL },
-	{ "latest", cmd_latency_latest, 2, A | NS | LS, 0, 0, 0, "server", "",
-	  "Return the latest latency samples for all events.", NULL },
-	{ "reset", cmd_latency_reset, -2, A | NS | LS | AP, 0, 0, 0, "server", "[<event> ...]",
-	  "Reset latency data of one or more <event> classes.", NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
-	{ .name = NULL },
-};
-
-static const struct command memory_sub[] = {
-	{ "doctor", cmd_memory_doctor, 2, 0, 0, 0, 0, "server", "",
-	  "Return memory problems reports.", NULL },
-	{ "malloc-stats", cmd_memory_malloc_stats, 2, 0, 0, 0, 0, "server", "",
-	  "Return statistics of the allocator, if it has any.", NULL },
-	{ "stats", cmd_memory_stats, 2, 0, 0, 0, 0, "server", "",
-	  "Return information about the memory usage of the server.", NULL },
-	{ "usage", cmd_memory_usage, -3, R | AP, 2, 2, 1, "server", "<key> [SAMPLES <count>]",
-	  "Return the bytes of the slot that holds the key and its value.", NULL },
-	{ "purge", cmd_memory_purge, 2, 0, 0, 0, 0, "server", "",
-	  "Give free memory of the daemon back to the system.", NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
-	{ .name = NULL },
-};
-
-static const struct command pubsub_sub[] = {
-	{ "channels", cmd_pubsub_channels, -2, P | LS, 0, 0, 0, "pubsub", "[<pattern>]",
-	  "Return the currently active channels matching a <pattern> (default: '*').",
-	  NULL },
-	{ "numpat", cmd_pubsub_numpat, 2, P | LS, 0, 0, 0, "pubsub", "",
-	  "Return number of subscriptions to patterns.", NULL },
-	{ "numsub", cmd_pubsub_numsub, -2, P | LS, 0, 0, 0, "pubsub", "[<channel> ...]",
-	  "Return the number of subscribers for the specified channels, excluding patterns.",
-	  NULL },
-	{ "shardchannels", cmd_pubsub_shardchannels, -2, P | LS, 0, 0, 0, "pubsub", "[<pattern>]",
-	  "Return the currently active shard level channels matching a <pattern> (default: '*').",
-	  NULL },
-	{ "shardnumsub", cmd_pubsub_shardnumsub, -2, P | LS, 0, 0, 0, "pubsub",
-	  "[<shardchannel> ...]",
-	  "Return the number of subscribers for the specified shard level channel(s)", NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "pubsub", "", "Print this help.", NULL },
-	{ .name = NULL },
-};
-
-#define NO_MODULES "An error: there are no modules."
-static const struct command module_sub[] = {
-	{ "list", cmd_module_list, 2, A | NS, 0, 0, 0, "server", "", "Return the modules: none.", NULL },
-	{ "load", cmd_module_load, -3, A | NS, 0, 0, 0, "server", "<path> [<arg> ...]", NO_MODULES, NULL },
-	{ "loadex", cmd_module_load, -3, A | NS, 0, 0, 0, "server",
-	  "<path> [CONFIG <name> <value> ...] [ARGS <arg> ...]", NO_MODULES, NULL },
-	{ "unload", cmd_module_load, 3, A | NS, 0, 0, 0, "server", "<name>", NO_MODULES, NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
-	{ .name = NULL },
-};
-
-/* Those that only a cluster of several nodes could execute are refused. */
-#define REFUSED "An error: this node has all slots, and there is no other."
-static const struct command cluster_sub[] = {
-	{ "addslots", cmd_cluster, -3, A | CMD_STALE, 0, 0, 0, "cluster",
-	  "<slot> [<slot> ...]", REFUSED, NULL },
-	{ "addslotsrange", cmd_cluster, -4, A | CMD_STALE, 0, 0, 0, "cluster",
-	  "<start> <end> [<start> <end> ...]", REFUSED, NULL },
-	{ "bumpepoch", cmd_cluster, 2, A | CMD_STALE, 0, 0, 0, "cluster", "", REFUSED, NULL },
-	{ "count-failure-reports", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster",
-	  "<node-id>", REFUSED, NULL },
-	{ "countkeysinslot", cmd_cluster, 3, CMD_STALE, 0, 0, 0, "cluster", "<slot>",
-	  "Return the number of keys in <slot>, after a walk over all keys.", NULL },
-	{ "delslots", cmd_cluster, -3, A | CMD_STALE, 0, 0, 0, "cluster",
-	  "<slot> [<slot> ...]", REFUSED, NULL },
-	{ "delslotsrange", cmd_cluster, -4, A | CMD_STALE, 0, 0, 0, "cluster",
-	  "<start> <end> [<start> <end> ...]", REFUSED, NULL },
-	{ "failover", cmd_cluster, -2, A | CMD_STALE, 0, 0, 0, "cluster",
-	  "[FORCE|TAKEOVER]", REFUSED, NULL },
-	{ "flushslots", cmd_cluster, 2, A | CMD_STALE, 0, 0, 0, "cluster", "", REFUSED, NULL },
-	{ "forget", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster", "<node-id>", REFUSED, NULL },
-	{ "getkeysinslot", cmd_cluster, 4, CMD_STALE, 0, 0, 0, "cluster", "<slot> <count>",
-	  "Return at most <count> keys in <slot>, after a walk over keys.", NULL },
-	{ "info", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
-	  "Return information about the cluster.", NULL },
-	{ "keyslot", cmd_cluster, 3, CMD_STALE, 0, 0, 0, "cluster", "<key>",
-	  "Return the hash slot for <key>.", NULL },
-	{ "links", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
-	  "Return the links to other nodes: none.", NULL },
-	{ "meet", cmd_cluster, -4, A | CMD_STALE, 0, 0, 0, "cluster",
-	  "<ip> <port> [<bus-port>]", REFUSED, NULL },
-	{ "myid", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "", "Return the node id.", NULL },
-	{ "nodes", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
-	  "Return the cluster configuration as seen by the node: this node.", NULL },
-	{ "replicas", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster",
-	  "<node-id>", REFUSED, NULL },
-	{ "replicate", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster",
-	  "<node-id>", REFUSED, NULL },
-	{ "reset", cmd_cluster, -2, A | CMD_STALE | NS, 0, 0, 0, "cluster",
-	  "[HARD|SOFT]", REFUSED, NULL },
-	{ "saveconfig", cmd_cluster, 2, A | CMD_STALE, 0, 0, 0, "cluster", "", REFUSED, NULL },
-	{ "set-config-epoch", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster",
-	  "<epoch>", REFUSED, NULL },
-	{ "setslot", cmd_cluster, -4, A | CMD_STALE, 0, 0, 0, "cluster",
-	  "<slot> (IMPORTING|MIGRATING|STABLE|NODE <node-id>)", REFUSED, NULL },
-	{ "shards", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
-	  "Return the slots and the node that has them.", NULL },
-	{ "slaves", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster", "<node-id>", REFUSED, NULL },
-	{ "slots", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
-	  "Return the slots and the address of the node that has them.", NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "cluster", "", "Print this help.", NULL },
-	{ .name = NULL },
-};
-
-static const struct command acl_sub[] = {
-	{ "cat", cmd_acl_cat, -2, NS | LS, 0, 0, 0, "server", "[<category>]",
-	  "Return the categories of commands, or the commands of a category.", NULL },
-	{ "deluser", cmd_acl_deluser, -3, A | NS | LS | AP, 0, 0, 0, "server",
-	  "<username> [<username> ...]",
-	  "Delete users, and close their connections.", NULL },
-	{ "dryrun", cmd_acl_dryrun, -4, A | NS | LS, 0, 0, 0, "server",
-	  "<username> <command> [<arg> ...]",
-	  "Return whether the user may execute the command, which is not executed.", NULL },
-	{ "genpass", cmd_acl_genpass, -2, NS | LS, 0, 0, 0, "server", "[<bits>]",
-	  "Return a random password.", NULL },
-	{ "getuser", cmd_acl_getuser, 3, A | NS | LS, 0, 0, 0, "server", "<username>",
-	  "Return the rules of a user.", NULL },
-	{ "list", cmd_acl_list, 2, A | NS | LS, 0, 0, 0, "server", "",
-	  "Return all users as lines of an ACL file.", NULL },
-	{ "load", cmd_acl_load, 2, A | NS | LS | AP, 0, 0, 0, "server", "",
-	  "Replace all users by those of the ACL file.", NULL },
-	{ "log", cmd_acl_log, -2, A | NS | LS | AP, 0, 0, 0, "server", "[<count> | RESET]",
-	  "Return what was denied lately.", NULL },
-	{ "save", cmd_acl_save, 2, A | NS | LS | AP, 0, 0, 0, "server", "",
-	  "Write all users to the ACL file.", NULL },
-	{ "setuser", cmd_acl_setuser, -3, A | NS | LS | AP, 0, 0, 0, "server",
-	  "<username> [<rule> ...]", "Make a user, or change one by rules.", NULL },
-	{ "users", cmd_acl_users, 2, A | NS | LS, 0, 0, 0, "server", "",
-	  "Return the names of all users.", NULL },
-	{ "whoami", cmd_acl_whoami, 2, NS | LS, 0, 0, 0, "server", "",
-	  "Return the user of this connection.", NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
-	{ .name = NULL },
-};
-
-static const struct command script_sub[] = {
-	{ "debug", cmd_script_debug, 3, NS, 0, 0, 0, "scripting", "<YES|SYNC|NO>",
-	  "There is no debugger.", NULL },
-	{ "exists", cmd_script_exists, -3, NS, 0, 0, 0, "scripting", "<sha1> [<sha1> ...]",
-	  "Return which scripts are known.", NULL },
-	{ "flush", cmd_script_flush, -2, NS | AP, 0, 0, 0, "scripting", "[ASYNC|SYNC]",
-	  "Forget all scripts.", NULL },
-	{ "kill", cmd_script_kill, 2, NS | B, 0, 0, 0, "scripting", "",
-	  "End the script that is being executed.", NULL },
-	{ "load", cmd_script_load, 3, NS | AP, 0, 0, 0, "scripting", "<script>",
-	  "Load a script, without executing it.", NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "scripting", "", "Print this help.", NULL },
-	{ .name = NULL },
-};
-
-static const struct command function_sub[] = {
-	{ "delete", cmd_function_delete, 3, W | NS | AP, 0, 0, 0, "scripting", "<library-name>",
-	  "Delete a library and its functions.", NULL },
-	{ "dump", cmd_function_dump, 2, NS, 0, 0, 0, "scripting", "",
-	  "Return all libraries in the form that RESTORE takes.", NULL },
-	{ "flush", cmd_function_flush, -2, W | NS | AP, 0, 0, 0, "scripting", "[ASYNC|SYNC]",
-	  "Delete all libraries.", NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "scripting", "", "Print this help.", NULL },
-	{ "kill", cmd_function_kill, 2, NS | B, 0, 0, 0, "scripting", "",
-	  "End the function that is being executed.", NULL },
-	{ "list", cmd_function_list, -2, NS, 0, 0, 0, "scripting",
-	  "[LIBRARYNAME <library-name-pattern>] [WITHCODE]", "Return the libraries.", NULL },
-	{ "load", cmd_function_load, -3, W | M | NS | AP, 0, 0, 0, "scripting",
-	  "[REPLACE] <function-code>", "Make a library of functions.", NULL },
-	{ "restore", cmd_function_restore, -3, W | M | NS | AP, 0, 0, 0, "scripting",
-	  "<serialized-value> [FLUSH|APPEND|REPLACE]", "Make the libraries of a dump.", NULL },
-	{ "stats", cmd_function_stats, 2, NS | B, 0, 0, 0, "scripting", "",
-	  "Return the function that is being executed, and how many there are.", NULL },
-	{ .name = NULL },
-};
-
-static const struct command command_sub[] = {
-	{ "count", cmd_command_count, 2, LS, 0, 0, 0, "server", "",
-	  "Return the total number of commands in this server.", NULL },
-	{ "docs", cmd_command_docs, -2, LS, 0, 0, 0, "server", "[<command-name> ...]",
-	  "Return documentation about multiple commands.", NULL },
-	{ "info", cmd_command_info, -2, LS, 0, 0, 0, "server", "[<command-name> ...]",
-	  "Return details about multiple commands.", NULL },
-	{ "getkeys", cmd_command_getkeys, -4, LS, 0, 0, 0, "server", "<full-command>",
-	  "Return the keys of a full command.", NULL },
-	{ "getkeysandflags", cmd_command_getkeysandflags, -4, LS, 0, 0, 0, "server", "<full-command>",
-	  "Return the keys of a full command, and what it does with each.", NULL },
-	{ "list", cmd_command_list, -2, LS, 0, 0, 0, "server",
-	  "[FILTERBY MODULE <name>|ACLCAT <category>|PATTERN <pattern>]",
-	  "Return the names of all commands.", NULL },
-	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
-	{ .name = NULL },
-};
+static command_fn cmd_command, cmd_help;
 
 static const struct command table[] = {
-	/* values */
-	{ "get", cmd_get, 2, R | F | Q, 1, 1, 1, "string", "<key>", "Returns the value of a key.", NULL },
-	{ "set", cmd_set, -3, W | M | Q, 1, 1, 1, "string",
-	  "<key> <value> [NX|XX] [GET] [EX|PX|EXAT|PXAT <time> | KEEPTTL]",
-	  "Sets the value of a key, with conditions and an expiry.", NULL },
-	{ "setnx", cmd_setnx, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <value>",
-	  "Sets the value of a key only if it does not exist.", NULL },
-	{ "setex", cmd_setex, 4, W | M | Q, 1, 1, 1, "string", "<key> <seconds> <value>",
-	  "Sets the value of a key and its expiry.", NULL },
-	{ "psetex", cmd_psetex, 4, W | M | Q, 1, 1, 1, "string", "<key> <milliseconds> <value>",
-	  "Sets the value of a key and its expiry.", NULL },
-	{ "getset", cmd_getset, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <value>",
-	  "Returns the value of a key and sets a new one.", NULL },
-	{ "getdel", cmd_getdel, 2, W | F | Q, 1, 1, 1, "string", "<key>",
-	  "Returns the value of a key and deletes it.", NULL },
-	{ "getex", cmd_getex, -2, W | F | Q, 1, 1, 1, "string",
-	  "<key> [EX|PX|EXAT|PXAT <time> | PERSIST]",
-	  "Returns the value of a key and changes its expiry.", NULL },
-	{ "mget", cmd_mget, -2, R | F | Q, 1, -1, 1, "string", "<key> [<key> ...]",
-	  "Returns the values of several keys.", NULL },
-	{ "mset", cmd_mset, -3, W | M | Q, 1, -1, 2, "string", "<key> <value> [<key> <value> ...]",
-	  "Sets several keys.", NULL },
-	{ "msetnx", cmd_msetnx, -3, W | M | CMD_ANY_ARGS, 1, -1, 2, "string",
-	  "<key> <value> [<key> <value> ...]",
-	  "Sets several keys if none of them exists.", NULL },
-	{ "strlen", cmd_strlen, 2, R | F | Q, 1, 1, 1, "string", "<key>",
-	  "Returns the length of a value.", NULL },
-	{ "incr", cmd_incr, 2, W | M | F | Q, 1, 1, 1, "string", "<key>",
-	  "Adds one to the number that is a value.", NULL },
-	{ "decr", cmd_decr, 2, W | M | F | Q, 1, 1, 1, "string", "<key>",
-	  "Subtracts one from the number that is a value.", NULL },
-	{ "incrby", cmd_incrby, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <increment>",
-	  "Adds to the number that is a value.", NULL },
-	{ "decrby", cmd_decrby, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <decrement>",
-	  "Subtracts from the number that is a value.", NULL },
-	{ "append", cmd_append, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <value>",
-	  "Appends to a value.", NULL },
-	/* parts of values, and numbers with a fraction */
-	{ "incrbyfloat", cmd_incrbyfloat, 3, W | M | F, 1, 1, 1, "string", "<key> <increment>",
-	  "Adds to the floating-point number that is a value.", NULL },
-	{ "getrange", cmd_getrange, 4, R, 1, 1, 1, "string", "<key> <start> <end>",
-	  "Returns a part of a value.", NULL },
-	{ "substr", cmd_getrange, 4, R, 1, 1, 1, "string", "<key> <start> <end>",
-	  "Returns a part of a value; the old name of GETRANGE.", NULL },
-	{ "setrange", cmd_setrange, 4, W | M, 1, 1, 1, "string", "<key> <offset> <value>",
-	  "Overwrites a part of a value.", NULL },
-	{ "lcs", cmd_lcs, -3, R, 1, 2, 1, "string",
-	  "<key> <key> [LEN] [IDX] [MINMATCHLEN <length>] [WITHMATCHLEN]",
-	  "Finds the longest common subsequence of two values.", NULL },
-	/* values as arrays of bits */
-	{ "setbit", cmd_setbit, 4, W | M, 1, 1, 1, "bitmap", "<key> <offset> <0|1>",
-	  "Sets a bit of a value and returns what it was.", NULL },
-	{ "getbit", cmd_getbit, 3, R | F, 1, 1, 1, "bitmap", "<key> <offset>",
-	  "Returns a bit of a value.", NULL },
-	{ "bitcount", cmd_bitcount, -2, R, 1, 1, 1, "bitmap", "<key> [<start> <end> [BYTE|BIT]]",
-	  "Counts the bits that are set in a value or a part of it.", NULL },
-	{ "bitpos", cmd_bitpos, -3, R, 1, 1, 1, "bitmap", "<key> <0|1> [<start> [<end> [BYTE|BIT]]]",
-	  "Finds the first bit that is set, or not, in a value or a part of it.", NULL },
-	{ "bitop", cmd_bitop, -4, W | M, 2, -1, 1, "bitmap",
-	  "<AND|OR|XOR|NOT> <destination> <key> [<key> ...]",
-	  "Combines the bits of several values, and stores the result.", NULL },
-	{ "bitfield", cmd_bitfield, -2, W | M, 1, 1, 1, "bitmap",
-	  "<key> [GET <type> <offset> | [OVERFLOW WRAP|SAT|FAIL] SET|INCRBY <type> <offset> <value>] ...",
-	  "Reads, sets and adds to integers of any size in a value.", NULL },
-	{ "bitfield_ro", cmd_bitfield_ro, -2, R | F, 1, 1, 1, "bitmap",
-	  "<key> [GET <type> <offset> ...]",
-	  "Reads integers of any size in a value.", NULL },
-	/* values that count different elements */
-	{ "pfadd", cmd_pfadd, -2, W | M | F | CMD_ANY_ARGS, 1, 1, 1, "hyperloglog",
-	  "<key> [<element> ...]", "Adds elements to a HyperLogLog.", NULL },
-	{ "pfcount", cmd_pfcount, -2, R, 1, -1, 1, "hyperloglog", "<key> [<key> ...]",
-	  "Estimates how many different elements were added to HyperLogLogs.", NULL },
-	{ "pfmerge", cmd_pfmerge, -2, W | M, 1, -1, 1, "hyperloglog", "<destination> [<key> ...]",
-	  "Merges HyperLogLogs into one.", NULL },
-	{ "pfdebug", cmd_pfdebug, 3, W | M | A, 2, 2, 1, "hyperloglog",
-	  "<DECODE|ENCODING|GETREG|TODENSE> <key>", "Shows how a HyperLogLog is encoded.", NULL },
-	/* keys */
-	{ "del", cmd_del, -2, W | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
-	{ "unlink", cmd_del, -2, W | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
-	{ "exists", cmd_exists, -2, R | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]",
-	  "Counts the keys that exist.", NULL },
-	{ "touch", cmd_touch, -2, R | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]",
-	  "Counts the keys that exist, and counts as an access to them.", NULL },
-	{ "type", cmd_type, 2, R | F | Q, 1, 1, 1, "generic", "<key>", "Returns the type of a value.", NULL },
-	{ "ttl", cmd_ttl, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
-	  "Returns the seconds until a key expires.", NULL },
-	{ "pttl", cmd_pttl, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
-	  "Returns the milliseconds until a key expires.", NULL },
-	{ "expire", cmd_expire, -3, W | F | Q, 1, 1, 1, "generic", "<key> <seconds> [NX|XX|GT|LT]",
-	  "Sets the expiry of a key in seconds.", NULL },
-	{ "pexpire", cmd_pexpire, -3, W | F | Q, 1, 1, 1, "generic", "<key> <milliseconds> [NX|XX|GT|LT]",
-	  "Sets the expiry of a key in milliseconds.", NULL },
-	{ "expireat", cmd_expireat, -3, W | F | Q, 1, 1, 1, "generic", "<key> <unix-seconds> [NX|XX|GT|LT]",
-	  "Sets the expiry of a key to a Unix time.", NULL },
-	{ "pexpireat", cmd_pexpireat, -3, W | F | Q, 1, 1, 1, "generic",
-	  "<key> <unix-milliseconds> [NX|XX|GT|LT]",
-	  "Sets the expiry of a key to a Unix time in milliseconds.", NULL },
-	{ "persist", cmd_persist, 2, W | F, 1, 1, 1, "generic", "<key>",
-	  "Removes the expiry of a key.", NULL },
-	{ "rename", cmd_rename, 3, W, 1, 2, 1, "generic", "<key> <newkey>",
-	  "Renames a key, and overwrites the other one.", NULL },
-	{ "renamenx", cmd_renamenx, 3, W | F, 1, 2, 1, "generic", "<key> <newkey>",
-	  "Renames a key, if the other one does not exist.", NULL },
-	{ "copy", cmd_copy, -3, W | M, 1, 2, 1, "generic",
-	  "<source> <destination> [DB <database>] [REPLACE]",
-	  "Copies a key with its expiry.", NULL },
-	{ "move", cmd_move, 3, W | F, 1, 1, 1, "generic", "<key> <database>",
-	  "Moves a key to another database, if it does not exist there.", NULL },
-	{ "keys", cmd_keys, 2, R | AP, 0, 0, 0, "generic", "<pattern>",
-	  "Returns all keys that match a pattern; SCAN returns some of them at a time.", NULL },
-	{ "scan", cmd_scan, -2, R | AP, 0, 0, 0, "generic",
-	  "<cursor> [MATCH <pattern>] [COUNT <count>] [TYPE <type>]",
-	  "Walks over the keys.", NULL },
-	{ "dbsize", cmd_dbsize, 1, R | F | AP, 0, 0, 0, "server", "",
-	  "Returns the number of keys.", NULL },
-	{ "flushall", cmd_flushall, -1, W | AP, 0, 0, 0, "server", "[ASYNC|SYNC]",
-	  "Deletes the keys of all databases.", NULL },
-	{ "flushdb", cmd_flushdb, -1, W | AP, 0, 0, 0, "server", "[ASYNC|SYNC]",
-	  "Deletes the keys of the selected database.", NULL },
-	{ "swapdb", cmd_swapdb, 3, W | F | AP, 0, 0, 0, "server", "<index1> <index2>",
-	  "Exchanges two databases, for all clients at once.", NULL },
-	/* connections */
-	{ "ping", cmd_ping, -1, F, 0, 0, 0, "connection", "[<message>]", "Replies PONG.", NULL },
-	{ "echo", cmd_echo, 2, LS | F, 0, 0, 0, "connection", "<message>",
-	  "Replies the message.", NULL },
-	{ "hello", cmd_hello, -1, NS | LS | F | NA | B | AP, 0, 0, 0, "connection",
-	  "[<protover> [AUTH <username> <password>] [SETNAME <name>]]",
-	  "Chooses the protocol, authenticates and names the connection.", NULL },
-	{ "auth", cmd_auth, -2, NS | LS | F | NA | B | AP, 0, 0, 0, "connection",
-	  "[<username>] <password>",
-	  "Authenticates the connection.", NULL },
-	{ "select", cmd_select, 2, LS | F, 0, 0, 0, "connection", "<index>",
-	  "Selects the database.", NULL },
-	{ "quit", cmd_quit, -1, NS | LS | F | NA | B, 0, 0, 0, "connection", "",
-	  "Closes the connection.", NULL },
-	{ "reset", cmd_reset, 1, NS | LS | F | NA | B, 0, 0, 0, "connection", "",
-	  "Resets the connection.", NULL },
-	{ "client", NULL, -2, 0, 0, 0, 0, "connection", "", "Commands about connections.", client_sub },
-	/* publish and subscribe */
-	{ "subscribe", cmd_subscribe, -2, P | NS | LS | AP | CMD_ANY_ARGS, 0, 0, 0, "pubsub",
-	  "<channel> [<channel> ...]", "Listens for messages published to channels.", NULL },
-	{ "unsubscribe", cmd_unsubscribe, -1, P | NS | LS | AP | CMD_ANY_ARGS, 0, 0, 0, "pubsub",
-	  "[<channel> ...]", "Stops listening to channels: to these, or to all.", NULL },
-	{ "psubscribe", cmd_psubscribe, -2, P | NS | LS | AP | CMD_ANY_ARGS, 0, 0, 0, "pubsub",
-	  "<pattern> [<pattern> ...]",
-	  "Listens for messages published to channels that match patterns.", NULL },
-	{ "punsubscribe", cmd_punsubscribe, -1, P | NS | LS | AP | CMD_ANY_ARGS, 0, 0, 0, "pubsub",
-	  "[<pattern> ...]", "Stops listening to patterns: to these, or to all.", NULL },
-	{ "ssubscribe", cmd_ssubscribe, -2, P | NS | LS | AP | CMD_ANY_ARGS, 1, -1, 1, "pubsub",
-	  "<shardchannel> [<shardchannel> ...]",
-	  "Listens for messages published to shard channels.", NULL },
-	{ "sunsubscribe", cmd_sunsubscribe, -1, P | NS | LS | AP | CMD_ANY_ARGS, 1, -1, 1, "pubsub",
-	  "[<shardchannel> ...]", "Stops listening to shard channels: to these, or to all.", NULL },
-	{ "publish", cmd_publish, 3, P | LS | F, 0, 0, 0, "pubsub", "<channel> <message>",
-	  "Sends a message to the subscribers of a channel, and returns their number.", NULL },
-	{ "spublish", cmd_spublish, 3, P | LS | F, 1, 1, 1, "pubsub", "<shardchannel> <message>",
-	  "Sends a message to the subscribers of a shard channel, and returns their number.",
-	  NULL },
-	{ "pubsub", NULL, -2, 0, 0, 0, 0, "pubsub", "", "Commands about channels.", pubsub_sub },
-	/* transactions */
-	{ "multi", cmd_multi, 1, NS | LS | F | B | Q, 0, 0, 0, "transactions", "",
-	  "Begins a transaction: what follows is queued until EXEC.", NULL },
-	{ "exec", cmd_exec, 1, NS | LS, 0, 0, 0, "transactions", "",
-	  "Executes all queued commands at once, unless a watched key has changed.", NULL },
-	{ "discard", cmd_discard, 1, NS | LS | F | B, 0, 0, 0, "transactions", "",
-	  "Forgets all queued commands and watched keys.", NULL },
-	{ "watch", cmd_watch, -2, NS | LS | F | CMD_ANY_ARGS, 1, -1, 1, "transactions", "<key> [<key> ...]",
-	  "EXEC executes nothing if one of the keys has changed until then.", NULL },
-	{ "unwatch", cmd_unwatch, 1, NS | LS | F | B, 0, 0, 0, "transactions", "",
-	  "Forgets all watched keys.", NULL },
-	/* scripts */
-	{ "eval", cmd_eval, -3, NS | CMD_ANY_ARGS, 0, 0, 0, "scripting",
-	  "<script> <numkeys> [<key> ...] [<arg> ...]", "Executes a Lua script.", NULL },
-	{ "eval_ro", cmd_eval_ro, -3, NS | R | CMD_ANY_ARGS, 0, 0, 0, "scripting",
-	  "<script> <numkeys> [<key> ...] [<arg> ...]",
-	  "Executes a Lua script that may not write.", NULL },
-	{ "evalsha", cmd_evalsha, -3, NS | CMD_ANY_ARGS, 0, 0, 0, "scripting",
-	  "<sha1> <numkeys> [<key> ...] [<arg> ...]", "Executes a script that is known.", NULL },
-	{ "evalsha_ro", cmd_evalsha_ro, -3, NS | R | CMD_ANY_ARGS, 0, 0, 0, "scripting",
-	  "<sha1> <numkeys> [<key> ...] [<arg> ...]",
-	  "Executes a script that is known and may not write.", NULL },
-	{ "fcall", cmd_fcall, -3, NS | CMD_STALE | CMD_ANY_ARGS, 0, 0, 0, "scripting",
-	  "<function> <numkeys> [<key> ...] [<arg> ...]", "Executes a function.", NULL },
-	{ "fcall_ro", cmd_fcall_ro, -3, NS | CMD_STALE | R | CMD_ANY_ARGS, 0, 0, 0, "scripting",
-	  "<function> <numkeys> [<key> ...] [<arg> ...]",
-	  "Executes a function that may not write.", NULL },
-	{ "function", NULL, -2, 0, 0, 0, 0, "scripting", "", "Commands about functions.",
-	  function_sub },
-	{ "script", NULL, -2, 0, 0, 0, 0, "scripting", "", "Commands about scripts.", script_sub },
-	/* server */
-	{ "info", cmd_info, -1, LS, 0, 0, 0, "server", "[<section> ...]",
-	  "Returns information and statistics about the server.", NULL },
-	{ "command", cmd_command, -1, LS, 0, 0, 0, "server", "",
-	  "Returns details about all commands.", command_sub },
-	{ "config", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about the configuration.", config_sub },
-	{ "acl", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about users and their rights.", acl_sub },
-	{ "memory", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about memory.", memory_sub },
-	{ "save", cmd_save, 1, A | NS | NM, 0, 0, 0, "server", "",
-	  "Saves a snapshot and waits for it.", NULL },
-	{ "bgsave", cmd_bgsave, -1, A | NS | AP, 0, 0, 0, "server", "[SCHEDULE]",
-	  "Saves a snapshot in the background.", NULL },
-	{ "lastsave", cmd_lastsave, 1, LS | F, 0, 0, 0, "server", "",
-	  "Returns the Unix time of the last good save.", NULL },
-	{ "shutdown", cmd_shutdown, -1, A | NS | LS | NM | B, 0, 0, 0, "server",
-	  "[NOSAVE|SAVE] [NOW] [FORCE]", "Saves if so configured, and ends the server.", NULL },
-	/* inspection of keys and server */
-	{ "expiretime", cmd_expiretime, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
-	  "Returns the Unix time at which a key expires, in seconds.", NULL },
-	{ "pexpiretime", cmd_pexpiretime, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
-	  "Returns the Unix time at which a key expires, in milliseconds.", NULL },
-	{ "randomkey", cmd_randomkey, 1, R | AP, 0, 0, 0, "generic", "", "Returns a random key.", NULL },
-	{ "object", NULL, -2, 0, 0, 0, 0, "generic", "", "Commands about values.", object_sub },
-	{ "sort", cmd_sort, -2, W | M, 1, 1, 1, "generic",
-	  "<key> [BY <pattern>] [LIMIT <offset> <count>] [GET <pattern> ...] [ASC|DESC] [ALPHA] "
-	  "[STORE <key>]", "An error if the key exists: a string cannot be sorted.", NULL },
-	{ "sort_ro", cmd_sort_ro, -2, R, 1, 1, 1, "generic",
-	  "<key> [BY <pattern>] [LIMIT <offset> <count>] [GET <pattern> ...] [ASC|DESC] [ALPHA]",
-	  "An error if the key exists: a string cannot be sorted.", NULL },
-	{ "wait", cmd_wait, 3, NS, 0, 0, 0, "generic", "<numreplicas> <timeout>",
-	  "Replies 0 at once: there are no replicas.", NULL },
-	{ "waitaof", cmd_waitaof, 4, NS, 0, 0, 0, "generic", "<numlocal> <numreplicas> <timeout>",
-	  "Replies 0 and 0 at once: there are no replicas; with <numlocal> 1 an error.", NULL },
-	{ "time", cmd_time, 1, LS | F, 0, 0, 0, "server", "", "Returns the server's time.", NULL },
-	{ "role", cmd_role, 1, NS | LS | F, 0, 0, 0, "server", "",
-	  "Returns the role in a replication: master, of none.", NULL },
-	{ "dump", cmd_dump, 2, R | Q, 1, 1, 1, "generic", "<key>",
-	  "Returns a value in the form that RESTORE takes, Redis' too.", NULL },
-	{ "restore", cmd_restore, -4, W | M, 1, 1, 1, "generic",
-	  "<key> <ttl> <serialized-value> [REPLACE] [ABSTTL] [IDLETIME <seconds>] [FREQ <frequency>]",
-	  "Sets a key to a string that DUMP has returned, Redis' too.", NULL },
-	{ "debug", cmd_debug, -2, A | NS | LS | AP, 0, 0, 0, "server", "<subcommand> [<argument>]",
-	  "For tests: OBJECT, SLEEP, SET-ACTIVE-EXPIRE.", NULL },
-	{ "slowlog", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about slow commands.", slowlog_sub },
-	{ "latency", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about latency.", latency_sub },
-	{ "lolwut", cmd_lolwut, -1, R | F, 0, 0, 0, "server", "[VERSION <version>]",
-	  "Returns the version.", NULL },
-	{ "monitor", cmd_monitor, 1, A | NS | LS, 0, 0, 0, "server", "",
-	  "Shows each command that TCP clients execute; not requests over UDP.", NULL },
-	/* refused, with a reason */
-	{ "replicaof", cmd_replicaof, 3, A | NS | CMD_STALE, 0, 0, 0, "server", "<host> <port>",
-	  "An error, but for NO ONE: there is no replication.", NULL },
-	{ "slaveof", cmd_replicaof, 3, A | NS | CMD_STALE, 0, 0, 0, "server", "<host> <port>",
-	  "An error, but for NO ONE: there is no replication.", NULL },
-	{ "failover", cmd_failover, -1, A | NS | CMD_STALE, 0, 0, 0, "server",
-	  "[TO <host> <port> [FORCE]] [ABORT] [TIMEOUT <milliseconds>]",
-	  "An error: there are no replicas.", NULL },
-	{ "psync", cmd_sync, -3, A | NS, 0, 0, 0, "server", "<replicationid> <offset>",
-	  "An error: there is no replication.", NULL },
-	{ "sync", cmd_sync, 1, A | NS, 0, 0, 0, "server", "", "An error: there is no replication.", NULL },
-	{ "replconf", cmd_sync, -1, A | NS | LS | B, 0, 0, 0, "server", "",
-	  "An error: there is no replication.", NULL },
-	{ "migrate", cmd_migrate, -6, W, 3, 3, 1, "generic",
-	  "<host> <port> <key> <destination-db> <timeout>",
-	  "An error: keys move with DUMP and RESTORE.", NULL },
-	{ "bgrewriteaof", cmd_bgrewriteaof, 1, A | NS | AP, 0, 0, 0, "server", "",
-	  "Write a new base of the append-only file in the background.", NULL },
-	{ "module", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about modules.", module_sub },
-	/* for clients of a cluster */
-	{ "cluster", NULL, -2, 0, 0, 0, 0, "cluster", "", "Commands about the cluster.", cluster_sub },
-	{ "asking", cmd_cluster_mode, 1, F, 0, 0, 0, "cluster", "",
-	  "Has no effect: no slot moves from one node to another.", NULL },
-	{ "readonly", cmd_cluster_mode, 1, LS | F, 0, 0, 0, "cluster", "",
-	  "Has no effect: this node is no replica.", NULL },
-	{ "readwrite", cmd_cluster_mode, 1, LS | F, 0, 0, 0, "cluster", "",
-	  "Has no effect: this node is no replica.", NULL },
+#include "database/commands.def"
 };
 /* clang-format on */
-
 #define TABLE_SIZE   (sizeof(table) / sizeof(table[0]))
 #define NAME_MAX_LEN 16
 
@@ -1357,7 +847,7 @@ static void reply_key_specs(struct reply *r, const struct command *cmd)
 		return;
 	reply_map(r, 3);
 	reply_text(r, "flags");
-	reply_key_flags(r, command_key_flags(cmd));
+	reply_key_use(r, cmd->first_use);
 	reply_text(r, "begin_search");
 	reply_map(r, 2);
 	reply_text(r, "type");
@@ -1408,7 +898,7 @@ static void cmd_command(struct caller *c, unsigned int argc, const struct resp_a
 		reply_command(reply_to(c), &table[i]);
 }
 
-static void cmd_command_count(struct caller *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_command_count(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
@@ -1427,7 +917,7 @@ static const struct command *find_full(const struct resp_arg *name)
 	return cmd->sub ? find_sub(cmd, bar + 1, name->len - len - 1) : NULL;
 }
 
-static void cmd_command_info(struct caller *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_command_info(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc == 2) {
 		cmd_command(c, argc, argv);
@@ -1444,7 +934,7 @@ static void cmd_command_info(struct caller *c, unsigned int argc, const struct r
 	}
 }
 
-static void cmd_command_docs(struct caller *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_command_docs(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	unsigned int known = 0;
 
@@ -1508,7 +998,7 @@ static const char *list_filter(unsigned int argc, const struct resp_arg *argv,
 	return !f->none || arg_is(&argv[3], "module") ? NULL : "ERR syntax error";
 }
 
-static void cmd_command_list(struct caller *c, unsigned int argc, const struct resp_arg *argv)
+void cmd_command_list(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct list_filter filter;
 	const char *error = list_filter(argc, argv, &filter);
@@ -1526,26 +1016,28 @@ static void cmd_command_list(struct caller *c, unsigned int argc, const struct r
 	reply_splice(reply_to(c), &names);
 }
 
+/* A line of HELP: the name of a command, in capitals, and what stands behind it. */
+static void reply_help(struct reply *r, const struct command *cmd, const char *rest)
+{
+	char text[256];
+
+	snprintf(text, sizeof(text), "%s%s", cmd->name, rest);
+	for (size_t i = 0; cmd->name[i]; i++)
+		text[i] = (char)toupper((unsigned char)text[i]);
+	reply_status(r, text);
+}
+
 /* The HELP subcommand of any command that has subcommands. */
 static void cmd_help(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct command *cmd = find(argv[0].ptr, argv[0].len);
 	char text[256];
-	size_t at;
 
 	(void)argc;
 	reply_array(reply_to(c), 1 + 2 * sub_count(cmd));
-	snprintf(text, sizeof(text),
-		 "%s <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", cmd->name);
-	for (at = 0; cmd->name[at]; at++)
-		text[at] = (char)toupper((unsigned char)text[at]);
-	reply_status(reply_to(c), text);
+	reply_help(reply_to(c), cmd, " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
 	for (const struct command *sub = cmd->sub; sub->name; sub++) {
-		snprintf(text, sizeof(text), "%s%s%s", sub->name, sub->usage[0] ? " " : "",
-			 sub->usage);
-		for (at = 0; sub->name[at]; at++)
-			text[at] = (char)toupper((unsigned char)text[at]);
-		reply_status(reply_to(c), text);
+		reply_help(reply_to(c), sub, command_syntax(sub, text, sizeof(text)));
 		snprintf(text, sizeof(text), "    %s", sub->summary);
 		reply_status(reply_to(c), text);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What commands are made of.  Each has one row of the table in commands.c and one function, in the
+ * What commands are made of.  Each has one row of commands.def and one function, in the
  * files by topic of commands/, acl/, pubsub/, script/ and tracking/, which share this header: the
  * queue of operations; read, modify, write (update.c); long commands (long.c); transactions
  * (multi.c, group.c).
@@ -59,6 +59,21 @@ enum command_flags {
 	CMD_BUSY = 0x4000,    /* may be called while a script of another client runs */
 };
 
+/* What a command does with a key, in Redis' words. */
+enum key_use {
+	KEY_RO = 0x01,
+	KEY_RW = 0x02,
+	KEY_OW = 0x04,
+	KEY_RM = 0x08,
+	KEY_ACCESS = 0x10,
+	KEY_UPDATE = 0x20,
+	KEY_INSERT = 0x40,
+	KEY_DELETE = 0x80,
+	KEY_NOT_KEY = 0x100,  /* it is a channel */
+	KEY_VARIABLE = 0x200, /* the arguments say what */
+};
+
+/* As commands.def describes it. */
 struct command {
 	const char *name; /* lower case; NULL ends a table */
 	command_fn *fn;
@@ -66,9 +81,17 @@ struct command {
 	unsigned int flags;
 	int first, last,
 		step; /* positions of the keys, 0 = none; a negative `last` counts from the end */
-	const char *group, *usage, *summary;
+	unsigned int first_use, rest_use; /* enum key_use: of the key at `first`, and the others */
+	const char *group, *since, *complexity, *summary, *arguments, *syntax;
+	unsigned int also, never;  /* ACL_...: categories that do not follow from flags and group */
 	const struct command *sub; /* subcommands, NULL = none */
 };
+
+#define COMMAND(name, fn, ...) command_fn fn;
+#define CONTAINER(...)
+#define HELP(...)
+#define END
+#include "database/commands.def"
 
 /* Is it about to be disconnected because its replies are too long?  Nothing more is done for it. */
 static inline bool is_dropped(const struct caller *c)
@@ -361,21 +384,24 @@ bool command_arity_ok(const struct command *cmd, unsigned int argc);
 /* script.c: the error of other commands while a script of another client takes long. */
 const char *script_busy(const struct caller *c);
 
-/* getkeys.c: what a command does with its keys, in Redis' words (NULL ends them), as a set. */
-#define KEY_FLAGS_MAX 4
-const char *const *command_key_flags(const struct command *cmd);
-void reply_key_flags(struct reply *r, const char *const *flags);
+/* getkeys.c: what a command does with a key, in Redis' words, as a set. */
+void reply_key_use(struct reply *r, unsigned int use);
 
 /* EVAL and its relatives: they name their keys behind a number. */
 bool command_runs_script(const struct command *cmd);
 
-/* Calls fn for each key, argument `at`, until it returns false.  Returns whether it never did. */
-typedef bool command_key_use_fn(void *arg, unsigned int at, const char *const *flags);
+/*
+ * Calls fn for each key, argument `at`, with enum key_use, until it returns false.  Returns whether
+ * it never did.
+ */
+typedef bool command_key_use_fn(void *arg, unsigned int at, unsigned int use);
 bool command_each_key(const struct command *cmd, unsigned int argc, const struct resp_arg *argv,
 		      command_key_use_fn *fn, void *arg);
 
 /* docs.c: what COMMAND DOCS says of a command, and of its subcommands. */
 void reply_docs(struct reply *r, const struct command *cmd);
+/* Its arguments as HELP shows them, each behind a blank, in `text`. */
+const char *command_syntax(const struct command *cmd, char *text, size_t size);
 
 /* refused.c: why a command of Redis that is not in the table is missing; NULL if not known. */
 const char *missing_reason(const struct resp_arg *name);
@@ -566,35 +592,6 @@ size_t found_memory(const struct found *f);
 void lcs_free(struct lcs *l);
 size_t lcs_memory(const struct lcs *l);
 
-/* string.c */
-command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getex, cmd_getset,
-	cmd_mget, cmd_mset, cmd_msetnx, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby,
-	cmd_append;
-/* float.c, range.c */
-command_fn cmd_incrbyfloat, cmd_getrange, cmd_setrange, cmd_lcs;
-/* bits.c, bitfield.c */
-command_fn cmd_setbit, cmd_getbit, cmd_bitcount, cmd_bitpos, cmd_bitop, cmd_bitfield,
-	cmd_bitfield_ro;
-/* hyperloglog.c */
-command_fn cmd_pfadd, cmd_pfcount, cmd_pfmerge, cmd_pfdebug;
-/* keyspace.c */
-command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire,
-	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flushall, cmd_flushdb, cmd_keys,
-	cmd_scan, cmd_expiretime, cmd_pexpiretime, cmd_randomkey;
-/* object.c */
-command_fn cmd_object_encoding, cmd_object_freq, cmd_object_idletime, cmd_object_refcount,
-	cmd_memory_usage;
-/* memory.c */
-command_fn cmd_memory_stats, cmd_memory_doctor, cmd_memory_malloc_stats;
-/* slowlog.c */
-command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset;
-/* latency.c */
-command_fn cmd_latency_doctor, cmd_latency_graph, cmd_latency_histogram, cmd_latency_history,
-	cmd_latency_latest, cmd_latency_reset;
-/* getkeys.c */
-command_fn cmd_command_getkeys, cmd_command_getkeysandflags;
-/* client_control.c */
-command_fn cmd_client_pause, cmd_client_unpause, cmd_client_reply, cmd_client_unblock;
 /* driver.c: what the driver may answer for the client, as it is now. */
 struct flow_rights driver_rights(struct caller *c);
 /* From the next request on, xkvd answers all clients, until each has sent a command. */
@@ -614,49 +611,7 @@ uint64_t driver_errors(const struct server *s);
 /* The last command that it has answered for a client after that time; NULL = none. */
 const struct command *driver_last(const struct server *s, const struct flow *f, double since);
 
-/* tracking.c */
-command_fn cmd_client_caching, cmd_client_getredir, cmd_client_tracking, cmd_client_trackinginfo;
-/* pubsub.c */
-command_fn cmd_subscribe, cmd_unsubscribe, cmd_psubscribe, cmd_punsubscribe, cmd_ssubscribe,
-	cmd_sunsubscribe, cmd_publish, cmd_spublish, cmd_pubsub_channels, cmd_pubsub_numpat,
-	cmd_pubsub_numsub, cmd_pubsub_shardchannels, cmd_pubsub_shardnumsub;
 /* object.c: DEBUG OBJECT */
 void debug_object(struct caller *c, const struct resp_arg *key);
-/* dump.c */
-command_fn cmd_dump, cmd_restore;
-/* admin.c, too */
-command_fn cmd_config_rewrite;
-/* debug.c */
-command_fn cmd_debug;
-/* refused.c */
-command_fn cmd_replicaof, cmd_failover, cmd_sync, cmd_migrate, cmd_bgrewriteaof, cmd_module_list,
-	cmd_module_load;
-/* monitor.c */
-command_fn cmd_monitor;
-/* cluster.c */
-command_fn cmd_cluster, cmd_cluster_mode;
-/* about.c */
-command_fn cmd_time, cmd_role, cmd_wait, cmd_waitaof, cmd_lolwut, cmd_sort, cmd_sort_ro;
-/* admin.c */
-command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_quit, cmd_reset, cmd_info, cmd_config_get,
-	cmd_config_set, cmd_config_resetstat, cmd_client_setname, cmd_client_getname, cmd_client_id,
-	cmd_client_setinfo, cmd_client_list, cmd_client_info, cmd_client_kill, cmd_client_no_evict,
-	cmd_client_no_touch, cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown;
-/* acl_commands.c, acl_log.c */
-command_fn cmd_acl_cat, cmd_acl_deluser, cmd_acl_dryrun, cmd_acl_genpass, cmd_acl_getuser,
-	cmd_acl_list, cmd_acl_load, cmd_acl_log, cmd_acl_save, cmd_acl_setuser, cmd_acl_users,
-	cmd_acl_whoami;
-/* multi.c */
-command_fn cmd_multi, cmd_exec, cmd_discard, cmd_watch, cmd_unwatch;
-/* script.c */
-command_fn cmd_eval, cmd_eval_ro, cmd_evalsha, cmd_evalsha_ro, cmd_script_debug, cmd_script_exists,
-	cmd_script_flush, cmd_script_kill, cmd_script_load;
-command_fn cmd_fcall, cmd_fcall_ro, cmd_function_delete, cmd_function_dump, cmd_function_flush,
-	cmd_function_kill, cmd_function_list, cmd_function_load, cmd_function_restore,
-	cmd_function_stats;
-/* databases.c */
-command_fn cmd_select, cmd_swapdb;
-/* rename.c */
-command_fn cmd_rename, cmd_renamenx, cmd_copy, cmd_move;
 
 #endif

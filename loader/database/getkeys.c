@@ -4,59 +4,6 @@
 
 #include "database/database.h"
 
-/* Flags of the keys of commands for which the general rule does not hold, as in Redis' table. */
-static const struct {
-	const char *names; /* each with blanks around it */
-	const char *flags[KEY_FLAGS_MAX];
-} key_flags[] = {
-	{ " set ", { "RW", "access", "update", "variable_flags" } },
-	{ " setnx msetnx ", { "OW", "insert" } },
-	{ " setex psetex mset restore bitop ", { "OW", "update" } },
-	{ " append pfadd ", { "RW", "insert" } },
-	{ " del unlink ", { "RM", "delete" } },
-	{ " getdel ", { "RW", "access", "delete" } },
-	{ " expire pexpire expireat pexpireat persist setrange ", { "RW", "update" } },
-	{ " sort ", { "RO", "access" } }, /* what it writes is its destination */
-	{ " strlen exists touch type watch ", { "RO" } },
-	{ " pfcount pfdebug ", { "RW", "access" } },
-	{ " rename renamenx ",
-	  { "RW", "access", "delete" } }, /* of the first; see flags_of_call() */
-	{ " copy ", { "RO", "access" } },
-	{ " pfmerge ", { "RW", "access", "insert" } },
-};
-
-static const char *const *find_key_flags(const struct command *cmd)
-{
-	static const char *const reads[KEY_FLAGS_MAX] = { "RO", "access" },
-				 *const looks[KEY_FLAGS_MAX] = { "RO" },
-				 *const changes[KEY_FLAGS_MAX] = { "RW", "access", "update" },
-				 *const channels[KEY_FLAGS_MAX] = { "not_key" };
-	const size_t len = strlen(cmd->name);
-
-	if (cmd->flags & CMD_PUBSUB)
-		return channels;
-	for (size_t i = 0; i < sizeof(key_flags) / sizeof(key_flags[0]); i++) {
-		const char *at = strstr(key_flags[i].names, cmd->name);
-
-		for (; at; at = strstr(at + 1, cmd->name))
-			if (at[-1] == ' ' && at[len] == ' ')
-				return key_flags[i].flags;
-	}
-	if (!(cmd->flags & CMD_READONLY))
-		return changes;
-	return cmd->first > 1 ? looks : reads; /* OBJECT and MEMORY do not read the value */
-}
-
-const char *const *command_key_flags(const struct command *cmd)
-{
-	static const char *const *known[COMMAND_IDS];
-	const char *const **at = &known[command_id(cmd)];
-
-	if (!*at)
-		*at = find_key_flags(cmd);
-	return *at;
-}
-
 /* Does BITFIELD only read?  Not if it is not understood. */
 static bool bitfield_reads(unsigned int argc, const struct resp_arg *argv)
 {
@@ -73,41 +20,32 @@ static bool bitfield_reads(unsigned int argc, const struct resp_arg *argv)
 
 /*
  * What a call does with the key that is argument `at`.  SET reads the old value only with GET, and
- * BITFIELD may only read; BITOP and PFMERGE have a destination before the keys that they read,
- * RENAME and COPY behind it.
+ * BITFIELD may only read.
  */
-static const char *const *flags_of_call(const struct command *cmd, unsigned int argc,
-					const struct resp_arg *argv, int at)
+static unsigned int use_of_call(const struct command *cmd, unsigned int argc,
+				const struct resp_arg *argv, int at)
 {
-	static const char *const overwrites[KEY_FLAGS_MAX] = { "OW", "update" },
-				 *const inserts[KEY_FLAGS_MAX] = { "OW", "insert" },
-				 *const swaps[KEY_FLAGS_MAX] = { "RW", "access", "update" },
-				 *const reads[KEY_FLAGS_MAX] = { "RO", "access" };
-
-	if ((cmd->fn == cmd_bitop || cmd->fn == cmd_pfmerge) && at > cmd->first)
-		return reads;
-	if ((cmd->fn == cmd_rename || cmd->fn == cmd_renamenx || cmd->fn == cmd_copy) &&
-	    at > cmd->first)
-		return cmd->fn == cmd_renamenx ? inserts : overwrites;
 	if (cmd->fn == cmd_bitfield && bitfield_reads(argc, argv))
-		return reads;
+		return KEY_RO | KEY_ACCESS;
 	if (cmd->fn != cmd_set)
-		return command_key_flags(cmd);
+		return at == cmd->first ? cmd->first_use : cmd->rest_use;
 	for (unsigned int i = 3; i < argc; i++)
 		if (arg_is(&argv[i], "get"))
-			return swaps;
-	return overwrites;
+			return KEY_RW | KEY_ACCESS | KEY_UPDATE;
+	return KEY_OW | KEY_UPDATE;
 }
 
-void reply_key_flags(struct reply *r, const char *const *flags)
+void reply_key_use(struct reply *r, unsigned int use)
 {
-	size_t n = 0;
+	static const char *const names[] = {
+		"RO",	  "RW",	    "OW",     "RM",	 "access",
+		"update", "insert", "delete", "not_key", "variable_flags"
+	};
 
-	while (n < KEY_FLAGS_MAX && flags[n])
-		n++;
-	reply_set(r, n);
-	for (size_t i = 0; i < n; i++)
-		reply_status(r, flags[i]);
+	reply_set(r, (size_t)__builtin_popcount(use));
+	for (unsigned int i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (use >> i & 1)
+			reply_status(r, names[i]);
 }
 
 bool command_runs_script(const struct command *cmd)
@@ -124,7 +62,7 @@ static bool each_script_key(const struct command *cmd, unsigned int argc,
 	if (argc < 3 || !text_to_i64(argv[2].ptr, argv[2].len, &keys) || keys > (int64_t)argc - 3)
 		return true; /* an error, not of its keys */
 	for (unsigned int at = 3; (int64_t)at < 3 + keys; at++)
-		if (!fn(arg, at, command_key_flags(cmd)))
+		if (!fn(arg, at, cmd->first_use))
 			return false;
 	return true;
 }
@@ -149,7 +87,6 @@ static unsigned int sort_store(const struct command *cmd, unsigned int argc,
 bool command_each_key(const struct command *cmd, unsigned int argc, const struct resp_arg *argv,
 		      command_key_use_fn *fn, void *arg)
 {
-	static const char *const overwrites[KEY_FLAGS_MAX] = { "OW", "update" };
 	int last = cmd->last < 0 ? (int)argc + cmd->last : cmd->last;
 	unsigned int store;
 
@@ -158,10 +95,10 @@ bool command_each_key(const struct command *cmd, unsigned int argc, const struct
 	if (!cmd->first || cmd->flags & CMD_PUBSUB)
 		return true;
 	for (int at = cmd->first; at <= last; at += cmd->step)
-		if (!fn(arg, (unsigned int)at, flags_of_call(cmd, argc, argv, at)))
+		if (!fn(arg, (unsigned int)at, use_of_call(cmd, argc, argv, at)))
 			return false;
 	store = sort_store(cmd, argc, argv);
-	return !store || fn(arg, store, overwrites);
+	return !store || fn(arg, store, KEY_OW | KEY_UPDATE);
 }
 
 /* --- the slot of the keys --- */
@@ -209,7 +146,7 @@ struct found_keys {
 	bool flags; /* show them, too */
 };
 
-static bool add_key(void *arg, unsigned int at, const char *const *flags)
+static bool add_key(void *arg, unsigned int at, unsigned int use)
 {
 	struct found_keys *found = arg;
 
@@ -217,7 +154,7 @@ static bool add_key(void *arg, unsigned int at, const char *const *flags)
 		reply_array(&found->text, 2);
 	reply_bulk(&found->text, found->argv[at].ptr, found->argv[at].len);
 	if (found->flags)
-		reply_key_flags(&found->text, flags);
+		reply_key_use(&found->text, use);
 	found->count++;
 	return true;
 }

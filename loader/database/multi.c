@@ -309,11 +309,11 @@ struct checked {
 	const struct resp_arg *argv;
 };
 
-static bool check_queued_key(void *arg, unsigned int at, const char *const *flags)
+static bool check_queued_key(void *arg, unsigned int at, unsigned int use)
 {
 	const struct checked *x = arg;
 
-	(void)flags;
+	(void)use;
 	return check_key(x->caller, &x->argv[at]);
 }
 

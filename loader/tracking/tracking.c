@@ -759,11 +759,11 @@ static bool is_queued(struct caller *c, const struct resp_arg *key)
 	return false;
 }
 
-static bool enter_key(void *arg, unsigned int at, const char *const *flags)
+static bool enter_key(void *arg, unsigned int at, unsigned int use)
 {
 	const struct call *call = ((void **)arg)[1];
 
-	(void)flags;
+	(void)use;
 	if (is_queued(((void **)arg)[0], &call->argv[at]))
 		commands_flush(((void **)arg)[0]);
 	tracking_read(((void **)arg)[0], &call->argv[at]);

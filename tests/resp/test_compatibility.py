@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: once
 # tests/run: seconds 2
-"""COMMAND DOCS beside Redis', and docs/compatibility.md, which is made from both."""
-import re
+"""
+What xkvd says of its commands, beside what Redis says of them; and docs/compatibility.md and the
+list of commands in xkvd(8), which are made from that.
+"""
 import subprocess
 
 import compatibility
 import pytest
-from compatibility import DIFFERS, MISSING, PAGE
+from compatibility import DIFFERS, MANUAL, MISSING, PAGE, asked
 from respserver import in_memory
 
 pytest_plugins = ["respserver"]
@@ -39,12 +41,9 @@ def test_the_page_is_current(ours, theirs):
         "run tests/compatibility.py"
 
 
-def test_the_manual_names_all_commands(ours):
-    """xkvd(8), in its section COMMANDS; subcommands stand behind theirs."""
-    page = (PAGE.parent / "xkvd.8").read_text(encoding="utf-8").replace("\\-", "-")
-    section = page.partition(".SH COMMANDS")[2].partition(".SH ")[0].partition(".PP")[0]
-    named = set(re.findall(r"[A-Z][A-Z_]+", section))
-    assert {name for name in ours if "|" not in name and name.upper() not in named} == set()
+def test_the_manual_is_current(ours):
+    text = MANUAL.read_text(encoding="utf-8")
+    assert text == compatibility.manual(ours, text), "run tests/compatibility.py"
 
 
 def test_the_page_names_all_commands(daemon, ours):
@@ -63,11 +62,6 @@ def test_what_differs_is_about_commands_of_xkvd(ours):
     assert set(DIFFERS) <= set(ours) and not set(MISSING) & set(ours)
 
 
-def test_each_command_is_documented(ours):
-    """A command without a row in loader/database/docs.c has no `since`."""
-    assert [name for name, doc in ours.items() if "since" not in doc] == []
-
-
 def without_later(described):
     """Without arguments that the stock Redis is too old for."""
     if not isinstance(described, list):
@@ -80,6 +74,59 @@ def without_later(described):
 def test_same_docs(ours, theirs, field):
     for name in sorted(set(ours) & set(theirs)):
         assert (name, without_later(ours[name].get(field))) == (name, theirs[name].get(field))
+
+
+# Of COMMAND INFO: what differs on purpose.
+UNTOLD_FLAGS = {"no_async_loading", "skip_monitor", "skip_slowlog", "no_mandatory_keys",
+                "movablekeys"}
+OTHER_FLAGS = {"watch": "BUSY during a slow script", "eval": "stale", "eval_ro": "stale",
+               "evalsha": "stale", "evalsha_ro": "stale", "script|load": "stale",
+               "psync": "refused anyway", "sync": "refused anyway"}
+OTHER_KEYS = {"bitfield": "no variable_flags", "bitop": "one range", "copy": "one range",
+              "rename": "one range", "renamenx": "one range", "pfmerge": "one range",
+              "eval": "not told", "eval_ro": "not told", "evalsha": "not told",
+              "evalsha_ro": "not told", "fcall": "not told", "fcall_ro": "not told",
+              "sort": "STORE is not told", "sort_ro": "BY and GET are not told",
+              "migrate": "refused anyway"}
+
+
+def info(commands):
+    """A reply of COMMAND, subcommands beside their commands: {name: what is said}."""
+    said = {}
+    for each in commands:
+        arity, flags, first, last, step, _, _, keys, subcommands = each[1:]
+        for key in keys:
+            key.pop("notes", None)
+        said[each[0]] = {"arity": arity, "flags": set(flags) - UNTOLD_FLAGS,
+                         "positions": (first, last, step), "keys": keys}
+        said.update(info(subcommands))
+    return said
+
+
+@pytest.fixture(scope="module")
+def both_infos(daemon, stock_redis):
+    return [info(asked(server.port, "COMMAND")[0]) for server in (daemon, stock_redis)]
+
+
+@pytest.mark.parametrize("field, differs", [("arity", ()), ("flags", OTHER_FLAGS),
+                                            ("positions", ()), ("keys", OTHER_KEYS)])
+def test_same_info(both_infos, field, differs):
+    """Categories: test_acl.py."""
+    ours, theirs = ({name: said[field] for name, said in infos.items()} for infos in both_infos)
+    common = set(ours) & set(theirs)
+    assert {name: ours[name] for name in common - set(differs)} == \
+        {name: theirs[name] for name in common - set(differs)}
+    assert [name for name in differs if ours[name] == theirs[name]] == []
+
+
+@pytest.mark.parametrize("asks", ["GETKEYS", "GETKEYSANDFLAGS"])
+def test_same_keys_of_calls(daemon, stock_redis, both_infos, asks):
+    calls = [f"COMMAND {asks} {name.replace('|', ' ')} {words}"
+             for name in sorted(set(both_infos[0]) & set(both_infos[1])) if name != "migrate"
+             for words in ("a", "a b", "a 1 b", "a 2 b c d", "a get u8 0", "a b c STORE d",
+                           "a get u8 0 set u8 1 2", "a b EX 9 GET")]
+    ours, theirs = (map(repr, asked(server.port, *calls)) for server in (daemon, stock_redis))
+    assert dict(zip(calls, ours)) == dict(zip(calls, theirs))
 
 
 def test_redis_cli_helps(daemon):
