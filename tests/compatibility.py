@@ -135,8 +135,8 @@ def page(redis, ours):
         text += "| command | xkv | what differs |\n|---|---|---|\n"
         for name in names:
             text += "| {} | {} | {} |\n".format(name.upper().replace("|", " "), *state(name, ours))
-    later = ", ".join(name.upper().replace("|", " ") for name in sorted(ours - set(redis)))
-    return text + (f"\n## Of later versions\n\n{later}." + LATER)
+    others = ", ".join(name.upper().replace("|", " ") for name in sorted(ours - set(redis)))
+    return text + (f"\n## Of later versions\n\n{others}." + LATER)
 
 
 def manual(ours, text):
@@ -167,6 +167,12 @@ def listed(text):
             if len(cells) == 3 and cells[1] in ("yes", "no", "differs"):
                 said[cells[0].lower().replace(" ", "|")] = (titles[title], cells[1])
     return said
+
+
+def of_later_versions(text):
+    """What the page says of commands that Redis 7.0 has not: their names."""
+    names = text.partition("## Of later versions\n\n")[2].partition(".\nAlso:")[0]
+    return {name.lower().replace(" ", "|") for name in names.split(", ")}
 
 
 def served(argv, place):

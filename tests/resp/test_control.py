@@ -74,16 +74,6 @@ def test_flags_of_keys_are_those_of_redis(xkv, pair):
             assert calls[0] == calls[1], name
 
 
-def test_list_by_category(xkv, stock_redis):
-    both = [daemon.client() for daemon in (xkv, stock_redis)]
-    known = set(both[0].command_list())
-    for category in "string", "fast":
-        ours, theirs = (set(r.command_list(category=category)) for r in both)
-        assert ours - {b"quit"} <= theirs, category
-        assert category != "string" or ours == theirs & known
-    assert known >= set(both[0].command_list(category="slow")) >= {b"keys", b"config|get"}
-
-
 def test_replies_off_and_skipped(pair):
     """As Redis: the same bytes come back, whatever is pipelined around it."""
     requests = [("SET", "k", 1), ("CLIENT", "REPLY", "SKIP"), ("GET", "k"), ("GET", "k"),

@@ -621,16 +621,3 @@ def test_same_pipeline(pair, seed):
         c.call("HELLO", 2 + seed % 2)
     for _ in range(4):
         pipeline(pair, [any_request(rng) for _ in range(rng.choice((2, 15, 100, 250)))])
-
-
-def test_command_table_agrees_with_redis(xkv, stock_redis):
-    ours, theirs = xkv.client().command(), stock_redis.client().command()
-    for name, row in ours.items():
-        if name in ("quit", "waitaof"):
-            continue  # not a table row in Redis 7.0
-        other = theirs[name]
-        assert row["arity"] == other["arity"] or name in ("config", "client"), name
-        for field in ("first_key_pos", "last_key_pos", "step_count"):
-            assert row[field] == other[field], (name, field)
-        assert set(row["flags"]) <= set(other["flags"]) | {"noscript"}, name
-    assert xkv.client().command_count() == len(ours)
