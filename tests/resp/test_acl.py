@@ -14,7 +14,8 @@ from respserver import RESPD, Daemon, commands, encode, in_memory
 
 pytest_plugins = ["respserver"]
 
-LATER = of_later_versions(PAGE.read_text(encoding="utf-8"))  # commands that the stock Redis is too old for
+# Commands that the stock Redis is too old for.
+LATER = of_later_versions(PAGE.read_text(encoding="utf-8"))
 
 
 def clean(c):
