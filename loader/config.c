@@ -165,8 +165,8 @@ static const struct directive table[] = {
 	{ "tcp-backlog", &type_number, AT(tcp_backlog), "511", 1, INT32_MAX, 0, NULL, "N",
 	  "maximum length of the queue of pending TCP connections" },
 	{ "io-threads", &type_number, AT(io_threads), "0", 0, 128, 0, NULL, "N",
-	  "threads that read from and send to TCP clients, at most 8; 0: one for each CPU but one "
-	  "that xkvd may use; commands are executed one at a time" },
+	  "threads that serve TCP clients, at most 8; 0: one for each CPU but one that xkvd may "
+	  "use; commands about one key are executed side by side, others one at a time" },
 	{ "maxmemory-clients", &type_share, AT(maxmemory_clients), "5%", 128 * KB, INT64_MAX, LIVE,
 	  NULL, "BYTES|PERCENT%",
 	  "limit of the memory of all TCP clients, above which those that use most are closed; a "

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* ACL LOG: what was denied lately, with like cases as one. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
@@ -34,6 +35,7 @@ TAILQ_HEAD(acl_entries, acl_entry);
 static struct acl_entries entries = TAILQ_HEAD_INITIALIZER(entries);
 static unsigned int entry_count;
 static uint64_t next_id;
+static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER; /* with a worker's own lock */
 
 static int64_t now_ms(void)
 {
@@ -134,8 +136,8 @@ static struct resp_arg shortened(const struct resp_arg *text)
 	return part;
 }
 
-void acl_log_add(struct caller *c, enum acl_context context, enum acl_verdict why,
-		 const struct resp_arg *object_name, const struct resp_arg *user_name)
+static void add(struct caller *c, enum acl_context context, enum acl_verdict why,
+		const struct resp_arg *object_name, const struct resp_arg *user_name)
 {
 	const struct resp_arg object = shortened(object_name), user = shortened(user_name);
 	const char *where = context == ACL_SCRIPT			     ? "lua"
@@ -143,7 +145,6 @@ void acl_log_add(struct caller *c, enum acl_context context, enum acl_verdict wh
 									     : "toplevel";
 	struct acl_entry *e = take_alike(why, where, &object, &user);
 
-	count(c, why);
 	if (!e)
 		e = entry_new(why, where, &object, &user);
 	if (!e)
@@ -155,6 +156,15 @@ void acl_log_add(struct caller *c, enum acl_context context, enum acl_verdict wh
 	TAILQ_INSERT_HEAD(&entries, e, link);
 	entry_count++;
 	trim(c->srv->cfg->acllog_max_len);
+}
+
+void acl_log_add(struct caller *c, enum acl_context context, enum acl_verdict why,
+		 const struct resp_arg *object, const struct resp_arg *user)
+{
+	count(c, why);
+	pthread_mutex_lock(&adding);
+	add(c, context, why, object, user);
+	pthread_mutex_unlock(&adding);
 }
 
 /* --- ACL LOG --- */

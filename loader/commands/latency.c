@@ -4,6 +4,7 @@
  * commands.  Replies and graphs are those of Redis 7.0; DOCTOR's report has words of its own.
  */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,10 +41,12 @@ static struct latency_sample *sample(struct latency_series *s, unsigned int i)
 
 void latency_add(const struct measured *m)
 {
+	static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER; /* with a worker's own lock */
 	struct latency_series *s = series_of(
 		m->caller, m->cmd->flags & CMD_FAST ? LATENCY_FAST_COMMAND : LATENCY_COMMAND);
 	struct latency_sample now = { time(NULL), (uint32_t)(m->ns / 1000000) }, *last;
 
+	pthread_mutex_lock(&adding);
 	if (now.ms > s->max_ms)
 		s->max_ms = now.ms;
 	last = s->count ? sample(s, sample_count(s) - 1) : NULL;
@@ -51,6 +54,7 @@ void latency_add(const struct measured *m)
 		last->ms = now.ms > last->ms ? now.ms : last->ms;
 	else
 		s->sample[s->count++ % LATENCY_SAMPLES] = now;
+	pthread_mutex_unlock(&adding);
 }
 
 void cmd_latency_latest(struct caller *c, unsigned int argc, const struct resp_arg *argv)

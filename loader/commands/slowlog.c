@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* SLOWLOG: the latest commands that took slowlog-log-slower-than or longer. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,23 +138,26 @@ static void keep_command(struct slow_entry *e, const struct measured *m)
 
 void slowlog_add(const struct measured *m)
 {
+	static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER; /* with a worker's own lock */
 	struct caller *c = m->caller;
 	struct slowlog *log = slowlog_of(c);
 	struct slow_entry *e = calloc(1, sizeof(*e));
 
 	if (!e)
 		return;
-	if (!log->count)
-		TAILQ_INIT(&log->entries);
-	e->id = log->next_id++;
 	e->us = m->ns / 1000;
 	e->time = time(NULL);
 	c->kind->address(c, true, e->peer);
 	snprintf(e->name, sizeof(e->name), "%s", c->session.name ? c->session.name : "");
 	keep_command(e, m);
+	pthread_mutex_lock(&adding);
+	if (!log->count)
+		TAILQ_INIT(&log->entries);
+	e->id = log->next_id++;
 	TAILQ_INSERT_HEAD(&log->entries, e, link);
 	log->count++;
 	slowlog_trim(log, c->srv->cfg->slowlog_max_len);
+	pthread_mutex_unlock(&adding);
 }
 
 /* --- SLOWLOG --- */

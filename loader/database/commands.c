@@ -34,6 +34,7 @@
 #define APART	 CMD_APART
 #define PUBSUB	 CMD_PUBSUB
 #define BUSY	 CMD_BUSY
+#define ALONE	 CMD_ALONE
 
 #define RO	 KEY_RO
 #define RW	 KEY_RW
@@ -504,21 +505,17 @@ const struct command *command_find(unsigned int argc, const struct resp_arg *arg
 	return cmd && cmd->sub && argc > 1 ? find_sub(cmd, argv[1].ptr, argv[1].len) : cmd;
 }
 
-/* The command or subcommand; NULL if there is none, and the error was replied. */
-static const struct command *named(struct caller *c, unsigned int argc, const struct resp_arg *argv)
+/* Replies that there is no such command or subcommand. */
+static void unknown(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	const struct command *cmd = command_find(argc, argv);
+	const struct command *cmd = find(argv[0].ptr, argv[0].len);
 
-	if (cmd)
-		return cmd;
-	cmd = find(argv[0].ptr, argv[0].len);
 	if (cmd)
 		unknown_subcommand(c, cmd, &argv[1]);
 	else if (is_http(&argv[0]))
 		refuse_http(c);
 	else
 		unknown_command(c, argc, argv);
-	return NULL;
 }
 
 /* Why it may not use its keys, as an error; NULL = it may. */
@@ -679,19 +676,46 @@ static bool run_later(struct caller *c)
 	return false;
 }
 
+static bool is_about_one_key(const struct command *cmd, unsigned int argc)
+{
+	return cmd->first && cmd->first == (cmd->last < 0 ? (int)argc - cmd->step : cmd->last);
+}
+
+/*
+ * May it be executed while other workers do the same?  Then it is one operation of the store, or
+ * several that take effect by the last, and uses nothing that clients share but what is thread
+ * safe.
+ */
+static bool is_plain(struct caller *c, const struct command *cmd, unsigned int argc)
+{
+	return cmd && cmd->flags & (CMD_READONLY | CMD_WRITE) &&
+	       !(cmd->flags & (CMD_ADMIN | CMD_APART | CMD_ALONE)) && is_about_one_key(cmd, argc) &&
+	       caller_is_plain(c);
+}
+
+/* Has the client been closed, or the server been ended, before the command could be executed? */
+static bool is_too_late(const struct caller *c)
+{
+	return c->dead || c->closing || c->srv->stopping || is_dropped(c);
+}
+
 static unsigned int run(struct caller *c)
 {
 	unsigned int argc = c->call.argc;
 	const struct resp_arg *argv = c->call.argv;
-	struct caller *first = first_queued(queue_of(c));
-	const struct command *cmd;
+	const struct command *cmd = command_find(argc, argv);
+	struct caller *first;
 	bool waits = false;
 
+	if (!is_plain(c, cmd, argc) && worker_take_all(c->worker) && is_too_late(c))
+		return 0;
+	first = first_queued(queue_of(c));
 	if (first && !are_alike(first, c))
 		flush(c->worker);
 	client_skip_begin(c);
 	set_up_store(c);
-	cmd = named(c, argc, argv);
+	if (!cmd)
+		unknown(c, argc, argv);
 	if (cmd && !accepted(c, cmd, argc, argv)) {
 		measure_rejected(c, cmd);
 		cmd = NULL;
@@ -722,6 +746,8 @@ static void refuse_long(struct caller *c)
 
 static unsigned int resume(struct caller *c)
 {
+	if (worker_take_all(c->worker) && (is_too_late(c) || !progress_of(c)->step))
+		return run_flags(c);
 	if (c->srv->busy)
 		return run_flags(c); /* the store context is another command's */
 	if (progress_of(c)->step == run_later) {
@@ -809,7 +835,7 @@ struct flag_name {
 	const char *name;
 };
 
-#define SHOWN_FLAGS (~0U & ~(CMD_QUEUES | CMD_ANY_ARGS | CMD_APART))
+#define SHOWN_FLAGS (~0U & ~(CMD_QUEUES | CMD_ANY_ARGS | CMD_APART | CMD_ALONE))
 
 static const struct flag_name flag_names[] = {
 	{ CMD_WRITE, "write" },	      { CMD_READONLY, "readonly" }, { CMD_DENYOOM, "denyoom" },

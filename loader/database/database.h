@@ -57,6 +57,7 @@ enum command_flags {
 	CMD_APART = 0x1000,   /* is no part of a transaction */
 	CMD_PUBSUB = 0x2000,  /* what Redis calls so; its keys are channels */
 	CMD_BUSY = 0x4000,    /* may be called while a script of another client runs */
+	CMD_ALONE = 0x8000,   /* needs all locks, though it is about one key: net/worker.h */
 };
 
 /* What a command does with a key, in Redis' words. */
@@ -592,7 +593,12 @@ size_t found_memory(const struct found *f);
 void lcs_free(struct lcs *l);
 size_t lcs_memory(const struct lcs *l);
 
-/* driver.c: what the driver may answer for the client, as it is now. */
+/*
+ * driver.c: is the reply all that is to be seen of a command of this caller, which may be executed
+ * wherever its keys are?
+ */
+bool caller_is_plain(struct caller *c);
+/* What the driver may answer for the client, as it is now. */
 struct flow_rights driver_rights(struct caller *c);
 /* From the next request on, xkvd answers all clients, until each has sent a command. */
 void driver_take_back(struct server *s);

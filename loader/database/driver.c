@@ -60,7 +60,12 @@ static bool is_watched_over(const struct caller *c)
 	const struct server *s = c->srv;
 
 	return !LIST_EMPTY(&shared_of(s)->monitors) || s->stopping || c->worker->pause.until_ns ||
-	       s->writes_refused || s->busy || s->cfg->rename_count || s->cfg->notify & NOTIFY_MISS;
+	       s->writes_refused || s->busy || s->cfg->notify & NOTIFY_MISS;
+}
+
+bool caller_is_plain(struct caller *c)
+{
+	return !caller_needs_auth(c) && !has_state(c) && !is_watched_over(c);
 }
 
 /* What a user may do with all keys: the driver does not look at patterns. */
@@ -83,7 +88,7 @@ struct flow_rights driver_rights(struct caller *c)
 {
 	const struct session *s = &c->session;
 
-	if (caller_needs_auth(c) || has_state(c) || is_watched_over(c))
+	if (!caller_is_plain(c) || c->srv->cfg->rename_count)
 		return (struct flow_rights){ 0 };
 	return (struct flow_rights){ .commands = allowed(acl_user_of(c)),
 				     .resp3 = s->reply.protocol == PROTOCOL_RESP3,

@@ -10,7 +10,7 @@
  * a round is the time that the client was read from, which net/ knows already; for a batch of
  * several clients it is the last one's.
  *
- * All of it is used with the lock of the server (net/worker.h).
+ * All of it is used by a worker with its own lock (net/worker.h), but for sums over all workers.
  */
 #ifndef XKV_COMMANDS_MEASURE_H
 #define XKV_COMMANDS_MEASURE_H

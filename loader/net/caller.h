@@ -7,7 +7,7 @@
  * A client (client.h) is a caller that is connected.  A caller may as well have no connection
  * (caller_new(), caller_run()): what executes commands that nobody has sent.
  *
- * A caller belongs to one worker.  Who has the lock of the server (worker.h) may use it.
+ * A caller belongs to one worker, which uses it with its own lock; others need all (worker.h).
  */
 #ifndef XKV_CALLER_H
 #define XKV_CALLER_H

@@ -246,7 +246,9 @@ static void account(struct client *c, size_t memory)
 
 	if (c->uncounted)
 		memory = 0;
-	w->client_memory += memory - c->memory;
+	/* others read it meanwhile: server_client_memory() */
+	__atomic_store_n(&w->client_memory, w->client_memory + memory - c->memory,
+			 __ATOMIC_RELAXED);
 	c->memory = memory;
 	c->waiting = waiting(c);
 	if (w->client_memory > w->client_memory_peak)
@@ -293,13 +295,19 @@ uint64_t server_spare_memory(const struct server *s)
 	return memory_reserve(s->memory_whole) / 2;
 }
 
+/* Do they take so little that it does not matter how much memory is left? */
+static bool clients_take_little(const struct server *s, uint64_t limit)
+{
+	return limit <= server_spare_memory(s) ||
+	       server_client_memory(s) + s->tracked_bytes <= server_spare_memory(s);
+}
+
 /* What clients may take, besides what is remembered for them. */
 static uint64_t memory_limit(struct server *s)
 {
 	uint64_t spare = server_spare_memory(s), limit = configured_limit(s);
 
-	if (limit <= spare || server_client_memory(s) + s->tracked_bytes <= spare ||
-	    !server_memory_is_low(s))
+	if (clients_take_little(s, limit) || !server_memory_is_low(s))
 		return limit;
 	return spare - (s->tracked_bytes < spare / 4 ? s->tracked_bytes : spare / 4);
 }
@@ -373,6 +381,18 @@ static void evict_clients(struct server *s, void (*close)(struct caller *))
 	}
 }
 
+/* At the end of each event of a client: most of the time there is nothing to do. */
+static void limit_memory(struct worker *w)
+{
+	struct server *s = w->srv;
+	uint64_t limit = configured_limit(s);
+
+	if (clients_take_little(s, limit) && server_client_memory(s) <= limit)
+		return;
+	worker_take_all(w);
+	evict_clients(s, close_client);
+}
+
 /*
  * A client that does not read its replies is not read from while the clients take more than half of
  * maxmemory-clients.  Below that it is, because most libraries write all of a pipeline before they
@@ -383,6 +403,8 @@ static void read_or_wait(struct client *c)
 {
 	struct server *s = c->caller.srv;
 
+	if (c->paused)
+		worker_take_all(c->caller.worker);
 	if ((c->caller.closing && !c->stream.conn.write_needs_read) ||
 	    c->stream.conn.read_needs_write ||
 	    (c->paused && server_client_memory(s) > memory_limit(s) / 2)) {
@@ -512,8 +534,6 @@ static void client_flush(struct client *c, bool leave)
 
 	if (leave && c->caller.unsent && c->caller.srv->replies_wait)
 		return; /* a message is behind replies that wait */
-	if (leave)
-		worker_before_leave(c->caller.worker);
 	while (outbox(c)->bytes && !outbox(c)->failed && total < ROUND_WRITE) {
 		n = send_once(c, leave);
 		if (n < 0 && errno == EINTR)
@@ -567,12 +587,13 @@ static void settle(struct client *c)
 		c->caller.dead = true;
 	}
 	if (c->caller.dead) {
+		worker_take_all(c->caller.worker);
 		client_free(c);
 		return;
 	}
 	account(c, memory_of(c));
 	read_or_wait(c);
-	evict_clients(c->caller.srv, close_client); /* may free this client */
+	limit_memory(c->caller.worker); /* may free this client */
 }
 
 /* Is there nothing left to be executed or said, but what its outbox holds? */
@@ -668,8 +689,8 @@ void client_turn(struct client *c)
 /* --- events --- */
 
 /*
- * One call.  Others run meanwhile unless something waits, and there is little to do: to fill what
- * is left of the shared buffer.
+ * One call.  Others may run meanwhile unless something waits, and there is little to do: to fill
+ * what is left of the shared buffer.
  */
 static ssize_t read_once(struct client *c, size_t len)
 {
@@ -678,9 +699,7 @@ static ssize_t read_once(struct client *c, size_t len)
 	ssize_t n;
 	int error;
 
-	if (conn->ssl || !c->stream.in.shared)
-		worker_before_leave(c->caller.worker);
-	if (c->caller.worker->read_used)
+	if (c->caller.worker->read_used && c->stream.in.shared && !conn->ssl)
 		return conn->transport->read(conn, to, len);
 	c->away = true;
 	worker_leave(c->caller.worker);

@@ -3,7 +3,7 @@
  * A client of the RESP front end: a caller (caller.h) with a byte stream (stream.h), and what
  * decides when it is read from, executed and closed.  Commands know it by its caller.
  *
- * A client belongs to one worker.  Who has the lock of the server (worker.h) may use it.
+ * A client belongs to one worker, which uses it with its own lock; others need all (worker.h).
  */
 #ifndef XKV_CLIENT_H
 #define XKV_CLIENT_H

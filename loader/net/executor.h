@@ -4,7 +4,8 @@
  * (commands_executor()), main() passes it to server_new(): main -> net -> executor -> database ->
  * store, and no include goes the other way but those of database/ to the headers of net/.
  *
- * All of it is called by the thread of the caller's worker, with the lock of the server (worker.h).
+ * All of it is called by the thread of the caller's worker, with its own lock (worker.h); run() and
+ * resume() take all locks if the command needs them, cancel() is called with all.
  */
 #ifndef XKV_EXECUTOR_H
 #define XKV_EXECUTOR_H

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -29,6 +30,7 @@ struct ended {
 };
 
 struct flows {
+	pthread_mutex_t making; /* of flows: by workers that have their own locks only */
 	int map;
 	struct xkv_owner *owners;
 	uint32_t *unused; /* places of owners; owned */
@@ -91,6 +93,7 @@ struct flows *flows_new(int map, struct xkv_owner *owners)
 		free(all);
 		return NULL;
 	}
+	pthread_mutex_init(&all->making, NULL);
 	all->map = map;
 	all->owners = owners;
 	all->last_id = monotonic_ns() << 8; /* none that an earlier xkvd has used */
@@ -113,6 +116,7 @@ void flows_free(struct flows *all)
 		STAILQ_REMOVE_HEAD(&all->ended, link);
 		free(e);
 	}
+	pthread_mutex_destroy(&all->making);
 	free(all->unused);
 	free(all);
 }
@@ -215,8 +219,11 @@ void flow_publish(struct flows *all, struct flow *f, int fd, size_t unsent,
 	uint64_t position = (uint64_t)f->read << 32 | (uint32_t)(f->written + unsent);
 
 	if (!f->owner) {
-		if (!f->unfit && rights->asked && ++f->rounds > ROUNDS_FIRST)
-			make(all, f, fd);
+		if (f->unfit || !rights->asked || ++f->rounds <= ROUNDS_FIRST)
+			return;
+		pthread_mutex_lock(&all->making);
+		make(all, f, fd);
+		pthread_mutex_unlock(&all->making);
 		return; /* nothing that is on its way now has been seen */
 	}
 	if (!check(f, fd))

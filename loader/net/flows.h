@@ -5,7 +5,8 @@
  * A flow is made for a connection that has sent some commands that the driver could have answered.
  * From then on the connection is published before each write that answers all that was read, and
  * taken back before anything is sent that no command has asked for, or when what the driver does
- * not know has changed.  Used by whoever has the lock of the server (worker.h).
+ * not know has changed.  A worker that has its own lock (worker.h) may publish its clients' flows,
+ * and take them back; the rest is for whoever has all locks.
  */
 #ifndef XKV_FLOWS_H
 #define XKV_FLOWS_H

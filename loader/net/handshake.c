@@ -147,10 +147,9 @@ static enum tls_step step(struct handshake *h)
 	enum tls_step done;
 
 	h->runs = true;
-	worker_before_leave(w);
 	worker_leave(w);
 	done = tls_handshake(&h->conn);
-	worker_return(w);
+	worker_take_all(w);
 	h->runs = false;
 	return done;
 }
@@ -161,6 +160,7 @@ static void on_ready(struct ev_loop *loop, ev_io *io, int events)
 
 	(void)loop;
 	(void)events;
+	worker_take_all(h->worker);
 	if (!slice_left(h->worker))
 		return; /* it is still ready in the next round */
 	switch (step(h)) {

@@ -45,13 +45,15 @@ static struct outbox_chunk *chunk_share(struct outbox_chunk *of)
 	c->of = of->of ? of->of : of;
 	c->cap = c->len;
 	c->users = 1;
-	c->of->users++;
+	__atomic_fetch_add(&c->of->users, 1, __ATOMIC_RELAXED);
 	return c;
 }
 
 static void chunk_free(struct outbox_chunk *c)
 {
-	if (--c->users)
+	/* one that is shared may be freed by several workers at a time */
+	if (__atomic_load_n(&c->users, __ATOMIC_ACQUIRE) != 1 &&
+	    __atomic_sub_fetch(&c->users, 1, __ATOMIC_ACQ_REL))
 		return;
 	if (c->of) {
 		chunk_free(c->of);

@@ -84,6 +84,7 @@ static void on_accept_pause_end(struct ev_loop *loop, ev_timer *w, int events)
 {
 	(void)loop;
 	(void)events;
+	worker_take_all(((struct server *)w->data)->worker[0]);
 	accept_start(w->data);
 }
 
@@ -201,6 +202,7 @@ static void on_connection(struct ev_loop *loop, ev_io *w, int events)
 
 	(void)loop;
 	(void)events;
+	worker_take_all(l->srv->worker[0]);
 	for (unsigned int i = 0; i < ACCEPTS_A_ROUND; i++) {
 		struct sockaddr_storage peer;
 		socklen_t len = sizeof(peer);
@@ -501,6 +503,7 @@ static void on_log_told(struct ev_loop *loop, ev_async *w, int events)
 {
 	(void)loop;
 	(void)events;
+	worker_take_all(((struct server *)w->data)->worker[0]);
 	server_follow_saves(w->data);
 }
 
@@ -520,6 +523,7 @@ static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 
 	(void)loop;
 	(void)events;
+	worker_take_all(s->worker[0]);
 	if (is_busy(s))
 		return;
 	check_save_rules(s);
@@ -535,6 +539,7 @@ static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)
 
 	(void)loop;
 	(void)events;
+	worker_take_all(s->worker[0]);
 	snapshot_reap();
 	snapshot_status(&info);
 	if (!info.last_ok)
@@ -555,6 +560,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	double end = monotonic_seconds() + (was_busy ? EXPIRY_BUSY_SLICE : EXPIRY_SLICE);
 
 	(void)events;
+	worker_take_all(s->worker[0]);
 	if (!keys || s->expiry_off || is_busy(s))
 		return;
 	for (uint64_t seen = 0; busy || seen < slots; seen += EXPIRY_SLOTS) {
@@ -574,6 +580,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 
 static void run_extra(struct extra *e)
 {
+	worker_take_all(e->srv->worker[0]);
 	if (e->use == USES_CONTEXT && is_busy(e->srv))
 		return;
 	if (e->cb(e->arg)) {
@@ -701,7 +708,7 @@ size_t server_client_memory(const struct server *s)
 	size_t bytes = 0;
 
 	for (unsigned int i = 0; i < s->worker_count; i++)
-		bytes += s->worker[i]->client_memory;
+		bytes += __atomic_load_n(&s->worker[i]->client_memory, __ATOMIC_RELAXED);
 	return bytes;
 }
 
@@ -808,6 +815,7 @@ static void on_exit_signal(struct ev_loop *loop, ev_signal *w, int events)
 
 	(void)loop;
 	(void)events;
+	worker_take_all(s->worker[0]);
 	/* Long after a failed save, a signal counts as the first one again. */
 	if (s->signalled > 0 && monotonic_seconds() - s->signalled < SECOND_SIGNAL_SECONDS) {
 		log_warning("second signal: exiting at once");
@@ -825,6 +833,7 @@ static void on_reopen_signal(struct ev_loop *loop, ev_signal *w, int events)
 
 	(void)loop;
 	(void)events;
+	worker_take_all(s->worker[0]);
 	if (ret)
 		log_warning("cannot open %s again, writing to the old one: %s", s->cfg->logfile,
 			    strerror(-ret));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What there is once per process: options, listeners, signals, `save` rules, and what INFO reports
- * of the whole server.  For net/ and what is above it; main() needs server.h only.  Used by the
- * worker that has the lock.
+ * of the whole server.  For net/ and what is above it; main() needs server.h only.  Changed by the
+ * worker that has all locks (worker.h), and read by those who have their own.
  */
 #ifndef XKV_SERVER_STATE_H
 #define XKV_SERVER_STATE_H
@@ -38,10 +38,10 @@ struct server {
 	struct store *store;
 	struct worker *worker[WORKERS_MAX]; /* owned */
 	unsigned int worker_count;
-	pthread_mutex_t lock;	/* see worker.h; not used by a single worker */
-	struct worker *running; /* has the lock */
-	unsigned int waiting;	/* for it */
-	uint64_t taken;		/* how often it was */
+	pthread_mutex_t lock;	/* held before the locks of other workers are taken: worker.h */
+	struct worker *running; /* has all of them; NULL = nobody has */
+	unsigned int waiting;	/* for them */
+	uint64_t taken;		/* how often they were taken */
 	struct caller *busy;	/* in whose command worker_yield() serves others; NULL = none */
 	bool yielded;		/* it has, and what could not go on meanwhile has to */
 	struct ev_loop *loop;	/* the first worker's, for the watchers below */

@@ -21,59 +21,108 @@
 
 /* --- threads --- */
 
-static void take_lock(struct worker *w)
+static _Thread_local struct worker *self;
+
+/* Does somebody wait for all locks? */
+static bool others_wait(const struct server *s)
+{
+	return __atomic_load_n(&s->waiting, __ATOMIC_RELAXED);
+}
+
+/*
+ * Behind those who want all locks: while workers are never idle, these would else wait for long for
+ * the last one.
+ */
+static void take_own(struct worker *w)
 {
 	struct server *s = w->srv;
 
-	if (pthread_mutex_trylock(&s->lock)) {
-		__atomic_fetch_add(&s->waiting, 1, __ATOMIC_RELAXED);
+	if (others_wait(s)) {
 		pthread_mutex_lock(&s->lock);
-		__atomic_fetch_sub(&s->waiting, 1, __ATOMIC_RELAXED);
+		pthread_mutex_lock(&w->own);
+		pthread_mutex_unlock(&s->lock);
+	} else {
+		pthread_mutex_lock(&w->own);
 	}
+	w->holds = HOLDS_OWN;
+}
+
+static void take_all(struct worker *w)
+{
+	struct server *s = w->srv;
+
+	__atomic_fetch_add(&s->waiting, 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&s->lock);
+	for (unsigned int i = 0; i < s->worker_count; i++)
+		pthread_mutex_lock(&s->worker[i]->own);
+	__atomic_fetch_sub(&s->waiting, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->taken, s->taken + 1, __ATOMIC_RELAXED);
 	s->running = w;
+	w->holds = HOLDS_ALL;
 }
 
-static void give_lock(struct worker *w)
+static void give_back(struct worker *w)
 {
-	w->srv->running = NULL;
-	pthread_mutex_unlock(&w->srv->lock);
+	struct server *s = w->srv;
+
+	if (w->holds == HOLDS_ALL) {
+		s->running = NULL;
+		for (unsigned int i = 0; i < s->worker_count; i++)
+			if (s->worker[i] != w)
+				pthread_mutex_unlock(&s->worker[i]->own);
+		pthread_mutex_unlock(&s->lock);
+	}
+	w->holds = HOLDS_NOTHING;
+	pthread_mutex_unlock(&w->own);
 }
 
-void worker_before_leave(struct worker *w)
+bool worker_take_all(struct worker *w)
 {
-	if (w->srv->worker_count > 1)
+	if (w->srv->worker_count == 1 || w->holds == HOLDS_ALL)
+		return false;
+	if (w->holds == HOLDS_OWN) {
 		worker_flush(w);
+		give_back(w);
+	}
+	take_all(w);
+	return true;
 }
 
 void worker_leave(struct worker *w)
 {
-	if (w->srv->worker_count > 1)
-		give_lock(w);
+	if (w->srv->worker_count == 1 || w->holds == HOLDS_NOTHING ||
+	    (w->holds == HOLDS_OWN && !others_wait(w->srv)))
+		return;
+	worker_flush(w);
+	give_back(w);
 }
 
 void worker_return(struct worker *w)
 {
-	if (w->srv->worker_count > 1)
-		take_lock(w);
+	if (w->srv->worker_count > 1 && w->holds == HOLDS_NOTHING)
+		take_own(w);
 }
 
 /*
- * A worker whose clients always have something for it to do would have the lock again before
- * anybody who waits for it is awake: so it stands back once in a round, until somebody had it.
+ * A worker whose clients always need all locks would have them again before anybody who waits for
+ * them is awake: so it stands back once in a round, until somebody had them.
  */
 static void before_wait(struct ev_loop *loop)
 {
 	struct worker *w = ev_userdata(loop);
 	struct server *s = w->srv;
-	uint64_t taken = s->taken;
+	bool held_all = w->holds == HOLDS_ALL;
+	uint64_t taken;
 
-	/* of an event that came after on_ends() */
-	worker_before_leave(w);
+	if (s->worker_count > 1)
+		worker_flush(w); /* of an event that came after on_ends() */
 	if (!TAILQ_EMPTY(&w->unsent))
 		ev_async_send(loop, &w->wake);
-	worker_leave(w);
-	for (int i = 0; i < STAND_BACK && __atomic_load_n(&s->waiting, __ATOMIC_RELAXED); i++) {
+	if (s->worker_count == 1)
+		return;
+	taken = __atomic_load_n(&s->taken, __ATOMIC_RELAXED);
+	give_back(w);
+	for (int i = 0; held_all && i < STAND_BACK && others_wait(s); i++) {
 		if (__atomic_load_n(&s->taken, __ATOMIC_RELAXED) != taken)
 			return;
 		sched_yield();
@@ -87,7 +136,7 @@ static void after_wait(struct ev_loop *loop)
 
 void worker_wake(struct worker *w)
 {
-	if (w != w->srv->running)
+	if (w != w->srv->running && w != self)
 		ev_async_send(w->loop, &w->wake);
 }
 
@@ -104,9 +153,10 @@ static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
 
-	take_lock(w);
+	self = w;
+	take_own(w);
 	ev_run(w->loop, 0);
-	give_lock(w);
+	give_back(w);
 	outbox_cache_free();
 	return NULL;
 }
@@ -137,7 +187,8 @@ int workers_start(struct server *s)
 		return 0;
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
-	take_lock(s->worker[0]);
+	self = s->worker[0];
+	worker_take_all(self);
 	for (unsigned int i = 1; i < s->worker_count && !ret; i++)
 		ret = thread_start(s->worker[i]);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -148,10 +199,11 @@ void workers_end(struct server *s)
 {
 	if (s->worker_count == 1)
 		return;
+	worker_take_all(s->worker[0]);
 	s->ended = true;
 	for (unsigned int i = 1; i < s->worker_count; i++)
 		worker_wake(s->worker[i]);
-	give_lock(s->worker[0]);
+	give_back(s->worker[0]);
 	for (unsigned int i = 1; i < s->worker_count; i++)
 		if (s->worker[i]->runs)
 			pthread_join(s->worker[i]->thread, NULL);
@@ -191,8 +243,13 @@ void worker_dequeue(struct worker *w, struct client *c)
 }
 
 /* The script is over: commands in progress go on, of all workers. */
-static void after_script(struct server *s)
+static void after_script(struct worker *of)
 {
+	struct server *s = of->srv;
+
+	worker_take_all(of);
+	if (s->busy)
+		return; /* the next one, meanwhile */
 	s->yielded = false;
 	for (unsigned int i = 0; i < s->worker_count; i++) {
 		struct worker *w = s->worker[i];
@@ -253,14 +310,14 @@ static void hold_unsent(struct worker *w, uint64_t awaited)
 
 static void end_rounds(struct worker *w)
 {
-	struct client *c = w->srv->busy ? client_of(w->srv->busy) : NULL;
 	bool writers = false;
 	uint64_t awaited = writelog_awaits(&writers);
+	struct caller *busy = w->srv->busy;
 
 	w->unsent_bytes = 0;
 	/* its round goes on, and ends anew */
-	if (c)
-		worker_unsend(c->caller.worker, c);
+	if (busy && busy->worker == w && client_of(busy))
+		worker_unsend(w, client_of(busy));
 	if (!TAILQ_EMPTY(&w->held))
 		send_replies(w, &w->held, writelog_is_synced(w->held_until) ? 0 : w->held_until,
 			     writers);
@@ -298,7 +355,7 @@ static void on_ends(struct ev_loop *loop, ev_prepare *watcher, int events)
 		w->executor->before_replies(w);
 	end_rounds(w);
 	if (w->srv->yielded && !w->srv->busy)
-		after_script(w->srv);
+		after_script(w);
 }
 
 bool worker_slice_left(const struct worker *w)
@@ -343,6 +400,7 @@ void worker_yield(struct caller *c)
 		flows_take_back(w->srv->flows);
 	w->srv->yielded = true;
 	ev_run(w->loop, EVRUN_NOWAIT);
+	worker_take_all(w);
 	w->srv->busy = NULL;
 	w->read_buffer = shared;
 	w->read_used = used;
@@ -398,6 +456,7 @@ static void on_pause_end(struct ev_loop *loop, ev_timer *watcher, int events)
 {
 	(void)loop;
 	(void)events;
+	worker_take_all(watcher->data);
 	unpause(watcher->data);
 }
 
@@ -425,6 +484,7 @@ static void on_second(struct ev_loop *loop, ev_timer *watcher, int events)
 
 	(void)loop;
 	(void)events;
+	worker_take_all(w);
 	if (w->srv->busy)
 		return;
 	close_idle_clients(w);
@@ -459,6 +519,7 @@ struct worker *worker_new(struct server *srv)
 	if (!w)
 		return NULL;
 	w->srv = srv;
+	w->own = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 	w->executor = executor;
 	TAILQ_INIT(&w->clients);
 	TAILQ_INIT(&w->unsent);
@@ -498,6 +559,7 @@ void worker_free(struct worker *w)
 	if (w->ctx)
 		store_ctx_put(w->ctx);
 	outbox_cache_free();
+	pthread_mutex_destroy(&w->own);
 	free(w->read_buffer);
 	free(w);
 }

@@ -4,11 +4,19 @@
  * they share (the read buffer, the store context, the slice of time for long commands, counters).
  * What there is once per process is in server_state.h.
  *
- * One worker runs at a time: it has the lock of the server, but while its loop waits for events, in
- * calls that read or send the bytes of a client, and in TLS handshakes (worker_leave()).  So only
- * that is done side by side, which is most of the time that a request takes; commands are executed
- * one after the other, and may use the clients of other workers, whom they wake up (worker_wake()).
- * Only the worker itself frees its clients.
+ * Each has a lock, which it holds but while its loop waits for events.  With its own lock a worker
+ * reads from its clients, executes their plain commands (each about one key, and with no effect
+ * but on the store: database/commands.c has the rule), and sends the replies; other workers do the
+ * same meanwhile.  All else is done with all locks (worker_take_all()), so by one worker at a time,
+ * which may use what there is once per process, and the clients of other workers, whom it wakes up
+ * (worker_wake()).  "The lock of the server" in other files are all locks.
+ *
+ * With its own lock a worker uses its loop, clients, callers, store context and counters.  Of the
+ * rest it reads what is changed with all locks only, and uses what says that it is thread safe.
+ *
+ * Locks are given back, and taken again, between two events, before a command that needs all, and
+ * in calls that read or send the bytes of a client, or take milliseconds for a TLS handshake
+ * (worker_leave()).  Only the worker itself frees its clients.
  */
 #ifndef XKV_WORKER_H
 #define XKV_WORKER_H
@@ -50,8 +58,12 @@ struct pause {
 	struct waiters waiters;
 };
 
+enum locks { HOLDS_NOTHING, HOLDS_OWN, HOLDS_ALL };
+
 struct worker {
 	struct server *srv;
+	pthread_mutex_t own; /* not used by a single worker */
+	enum locks holds;
 	struct ev_loop *loop;	    /* owned */
 	struct store_ctx *ctx;	    /* owned */
 	char *read_buffer;	    /* READ_BYTES; owned */
@@ -102,12 +114,17 @@ void workers_end(struct server *s);
 void worker_wake(struct worker *w);
 
 /*
- * Lets others run during a system call for a client of this worker, and waits for the lock again.
- * Meanwhile they may add to the client's outbox and mark it `dead`.  Not within a command.
+ * Takes all locks, until the next worker_leave() or the end of the event.  Returns whether others
+ * may have run before it had them: they may have added to outboxes, and have marked clients `dead`.
+ * What clients have queued was executed before.  Not within a command.
+ */
+bool worker_take_all(struct worker *w);
+
+/*
+ * Lets others run during a system call for a client of this worker, if all are held up or somebody
+ * waits for all locks; worker_return() has the worker's own lock again.  As worker_take_all().
  */
 void worker_leave(struct worker *w);
-/* Before it: what clients have queued must not come after what others do meanwhile. */
-void worker_before_leave(struct worker *w);
 void worker_return(struct worker *w);
 
 /*

@@ -173,9 +173,12 @@ static void hand_all_on(struct changes *ch)
 
 static void on_woken(struct ev_loop *loop, ev_async *w, int events)
 {
+	struct changes *ch = w->data;
+
 	(void)loop;
 	(void)events;
-	hand_all_on(w->data);
+	worker_take_all(ch->srv->worker[0]);
+	hand_all_on(ch);
 }
 
 void changes_before_replies(struct worker *w)
@@ -184,6 +187,9 @@ void changes_before_replies(struct worker *w)
 
 	if (!ch->listener)
 		return;
+	worker_take_all(w);
+	if (!ch->listener)
+		return; /* meanwhile */
 	listener_catch_up(ch->listener);
 	hand_all_on(ch);
 }

@@ -16,7 +16,8 @@
  *   open.c             opens the store from the parts above (open.h)
  *
  * Locks: swap_lock and txn_lock are taken before all others, then counts_lock, pages_lock,
- * units_lock; need_lock and ctx_lock are never held together with another lock but txn_lock.  Who
+ * units_lock; need_lock, ctx_lock and hold.lock are never held together with another lock but
+ * txn_lock.  Who
  * holds txn_resize may try to take txn_lock, but does not wait for it.
  */
 #ifndef XKV_STORE_IMPL_H
@@ -168,6 +169,7 @@ struct feed {
 
 /* store_hold_writes() */
 struct hold {
+	pthread_mutex_t lock;
 	uint64_t since_ns; /* 0 = nothing is held */
 	uint64_t until_ns;
 	uint64_t not_before_ns; /* when the next one may begin */

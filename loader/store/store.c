@@ -418,17 +418,25 @@ static void hold_end(struct store *st, uint64_t now)
 	st->hold.since_ns = 0;
 }
 
-void store_hold_writes(struct store *st, bool hold, unsigned int keys)
+static void hold_begin(struct store *st, uint64_t now, unsigned int keys)
 {
-	uint64_t now = monotonic_ns();
-
-	hold_end(st, now);
-	if (!hold || now < st->hold.not_before_ns)
+	if (now < st->hold.not_before_ns)
 		return;
 	st->hold.since_ns = now;
 	st->hold.until_ns = now + HOLD_NS + (uint64_t)keys * HOLD_KEY_NS;
 	__atomic_store_n(&st->cfg->held_until_ns, st->hold.until_ns, __ATOMIC_RELEASE);
 	set_read_only(st, XKV_WRITES_HELD, true);
+}
+
+void store_hold_writes(struct store *st, bool hold, unsigned int keys)
+{
+	uint64_t now = monotonic_ns();
+
+	pthread_mutex_lock(&st->hold.lock);
+	hold_end(st, now);
+	if (hold)
+		hold_begin(st, now, keys);
+	pthread_mutex_unlock(&st->hold.lock);
 }
 
 /* ---- contexts --------------------------------------------------------------- */

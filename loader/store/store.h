@@ -367,8 +367,8 @@ void store_refuse_writes(struct store *st, bool refuse);
 /*
  * Makes XDP leave such requests to store_datagram(), so that they do not change again and again
  * what a transaction of so many keys has read: for 10 ms and 3 us for each key, or until it is told
- * otherwise, and not if that would be for more than a fifth of the time.  By the thread that calls
- * store_datagram().
+ * otherwise, and not if that would be for more than a fifth of the time.  One who ends a hold ends
+ * that of others, too.
  */
 void store_hold_writes(struct store *st, bool hold, unsigned int keys);
 

@@ -219,6 +219,144 @@ def test_slow_script_and_long_commands_of_other_threads(three):
             assert reply == b"*5000\r\n" + b"$-1\r\n" * 5000 or reply.startswith(b"-BUSY")
 
 
+class Busy:
+    """Clients of all threads that read and write one key each, and one for all, in pipelines."""
+
+    PIPELINE = 40
+
+    def __init__(self, daemon, count):
+        self.daemon, self.ends, self.failed = daemon, threading.Event(), []
+        self.added = [0] * count
+        self.threads = [threading.Thread(target=self.run, args=(n,)) for n in range(count)]
+
+    def run(self, number):
+        try:
+            with self.daemon.connect() as c:
+                while not self.ends.is_set():
+                    self.pipeline(c, number)
+        except Exception as error:
+            self.failed.append((number, error))
+
+    def pipeline(self, c, number):
+        value = b"%d " % number * (number + 1)
+        ping = encode("PING") * (number % 2)  # which needs all locks, behind what is queued
+        c.send((encode("SET", f"own {number}", value) + encode("GET", f"own {number}") +
+                encode("SETRANGE", f"own {number}", 0, "x") + encode("STRLEN", f"own {number}") +
+                encode("INCR", "all") + ping) * self.PIPELINE)
+        for _ in range(self.PIPELINE):
+            assert c.reply() == OK
+            assert c.reply() == b"$%d\r\n%s\r\n" % (len(value), value)
+            assert c.reply() == c.reply() == b":%d\r\n" % len(value)
+            assert c.reply()[:1] == b":"
+            assert not ping or c.reply() == b"+PONG\r\n"
+        self.added[number] += self.PIPELINE
+
+    def __enter__(self):
+        for t in self.threads:
+            t.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ends.set()
+        for t in self.threads:
+            t.join()
+        assert not self.failed, self.failed
+
+
+def test_no_write_during_a_pause(three):
+    """Plain commands are executed side by side, and none of them behind the reply to PAUSE."""
+    with Busy(three, 6) as busy, three.connect() as c:
+        for _ in range(30):
+            c.send(encode("CLIENT", "PAUSE", 60000, "WRITE") + encode("GET", "all"))
+            assert c.reply() == OK
+            seen = {c.reply()} | {c.call("GET", "all") for _ in range(20)}
+            assert len(seen) == 1
+            assert c.call("CLIENT", "UNPAUSE") == OK
+            wait_for(lambda seen=seen: c.call("GET", "all") not in seen, "writes")
+    with three.connect() as c:
+        assert c.call("GET", "all")[:-2].split(b"\r\n")[1] == str(sum(busy.added)).encode()
+
+
+def test_all_is_told_from_monitor_on(three):
+    with Busy(three, 6), three.connect() as c:
+        for _ in range(10):
+            with three.connect() as monitor:
+                assert monitor.call("MONITOR") == OK
+                before = int(c.call("GET", "all").split(b"\r\n")[1])
+                while b'"GET" "all"' not in monitor.reply():
+                    pass
+                told = 0
+                wait_for(lambda before=before: int(c.call("GET", "all").split(b"\r\n")[1]) >
+                         before + 500, "commands")
+                while told < 300:
+                    told += b'"INCR" "all"' in monitor.reply()
+
+
+def test_rights_end_with_the_reply(three):
+    """Also of a user whose clients are busy in other threads."""
+    with three.connect() as admin, contextlib.ExitStack() as stack:
+        assert admin.call("ACL", "SETUSER", "u", "on", "nopass", "~*", "+@all") == OK
+        clients = [stack.enter_context(three.connect()) for _ in range(6)]
+        for c in clients:
+            assert c.call("AUTH", "u", "") == OK
+        for _ in range(20):
+            for c in clients:
+                c.send(encode("INCR", "n") * 200)
+            assert admin.call("ACL", "SETUSER", "u", "-incr") == OK
+            seen = admin.call("GET", "n")
+            for c in clients:
+                replies = [c.reply()[:1] for _ in range(200)]
+                assert replies == sorted(replies, reverse=True)  # ":" before "-"
+            assert admin.call("GET", "n") == seen
+            assert admin.call("ACL", "SETUSER", "u", "+incr") == OK
+        denied = int(re.search(rb"acl_access_denied_cmd:(\d+)", admin.call("INFO", "stats"))[1])
+        logged = admin.call("ACL", "LOG")
+        assert denied == sum(map(int, re.findall(rb"count\r\n:(\d+)", logged)))
+
+
+def chaos(c, rng):
+    """One of what needs the whole server."""
+    return rng.choice([
+        lambda: c.call("CONFIG", "SET", "slowlog-log-slower-than", rng.choice([0, 10000]),
+                       "latency-monitor-threshold", rng.choice([0, 1])),
+        lambda: c.call("SLOWLOG", "GET", 5),
+        lambda: c.call("SLOWLOG", "RESET"),
+        lambda: c.call("CONFIG", "SET", "notify-keyspace-events", rng.choice(["", "KEA", "Km"])),
+        lambda: c.call("CLIENT", "PAUSE", 1, rng.choice(["WRITE", "ALL"])),
+        lambda: c.call("CLIENT", "LIST"),
+        lambda: c.call("INFO", "everything"),
+        lambda: c.call("EVAL", "return redis.call('INCR', KEYS[1])", 1, "by script"),
+        lambda: c.call("PUBLISH", "channel", b"x" * rng.choice([10, 20000])),
+        lambda: c.call("ACL", "SETUSER", "other", "on", "nopass", "~*", "+@all"),
+        lambda: c.call("ACL", "DELUSER", "other"),
+        lambda: c.call("CONFIG", "SET", "maxmemory-clients", rng.choice([0, "100mb"])),
+        lambda: c.call("CLIENT", "TRACKING", "on", "BCAST"),
+        lambda: c.call("CLIENT", "TRACKING", "off"),
+        lambda: c.call("MSET", "a", 1, "b", 2),
+        lambda: c.call("SWAPDB", 1, 2),
+        lambda: c.call("CONFIG", "RESETSTAT"),
+        lambda: c.call("KEYS", "*"),
+    ])()
+
+
+def test_all_else_beside_plain_commands(three):
+    """What others see stays right, whatever needs the whole server meanwhile."""
+    with Busy(three, 5) as busy, contextlib.ExitStack() as stack:
+        reader = stack.enter_context(three.connect())
+        reader.call("SUBSCRIBE", "channel")
+        rng = random.Random(3)
+        for turn in range(400):
+            if turn % 20 == 0:
+                c = stack.enter_context(three.connect())
+                assert c.call("HELLO", 2).startswith(b"*")
+            reply = chaos(c, rng)
+            assert not reply.startswith(b"-"), reply
+            if turn % 40 == 39:
+                assert c.call("CLIENT", "KILL", "ID", int(c.call("CLIENT", "ID")[1:]),
+                              "SKIPME", "no") == b":1\r\n"
+        assert not busy.failed, busy.failed
+
+
 @pytest.mark.parametrize("worker", range(THREADS))
 @pytest.mark.parametrize("how", ["SHUTDOWN", "signal", "during a script"])
 def test_end(tmp_path, worker, how):
