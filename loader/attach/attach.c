@@ -662,6 +662,22 @@ void attach_look(struct attach *a)
 		tell(a, PLACE_FREE);
 }
 
+void attach_runs(const struct attach *a, uint64_t *runs, uint64_t *ns)
+{
+	int fd = bpf_prog_get_fd_by_id(a->seen.hw ?: a->seen.drv ?: a->seen.skb);
+	struct bpf_prog_info info = {};
+	__u32 len = sizeof(info);
+
+	*runs = *ns = 0;
+	if (fd < 0)
+		return;
+	if (!bpf_obj_get_info_by_fd(fd, &info, &len)) {
+		*runs = info.run_cnt;
+		*ns = info.run_time_ns;
+	}
+	close(fd);
+}
+
 void attach_close(struct attach *a)
 {
 	bulk_close(&a->bulk);

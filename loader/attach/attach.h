@@ -63,6 +63,11 @@ int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cf
  * is free.
  */
 void attach_look(struct attach *a);
+/*
+ * Runs of what is on the interface, our program or the dispatcher that calls it, and their time;
+ * of both the kernel takes note only while kernel.bpf_stats_enabled is 1.  0 without one.
+ */
+void attach_runs(const struct attach *a, uint64_t *runs, uint64_t *ns);
 /* Frees what attach_open() has made in xkvd; the program stays attached. */
 void attach_close(struct attach *a);
 

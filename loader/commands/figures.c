@@ -224,7 +224,7 @@ static void script_figures(struct metrics *m, const struct server *s)
 		{ "used_memory_scripts_eval", GAUGE(0) }, /* in that of the interpreter */
 		{ "number_of_cached_scripts", GAUGE(interpreter_scripts(shared->lua)), "redis_number_of_cached_scripts", "scripts that EVALSHA finds" },
 		{ "used_memory_vm_functions", GAUGE(f.memory), "redis_memory_used_vm_functions_bytes", "memory of the interpreters of functions" },
-		{ "used_memory_vm_total", BYTES(memory + f.memory), "redis_memory_used_vm_total", "memory of all interpreters, in bytes" },
+		{ "used_memory_vm_total", BYTES(memory + f.memory), "redis_memory_used_vm_bytes", "memory of all interpreters" },
 		{ "used_memory_functions", GAUGE(0) },
 		{ "used_memory_scripts", BYTES(0) },
 		{ "number_of_functions", GAUGE(f.functions), "redis_number_of_functions", "functions that were loaded" },
@@ -475,11 +475,13 @@ static void stats_section(struct metrics *m, struct server *s)
 	};
 
 	traffic_figures(m, s, st);
+	commandstats_udp(m, st[STAT_UDP_DRIVER] - driver_requests(s), st[STAT_UDP_XKVD]);
 	metrics_show(m, NULL, NULL, store);
 	tracking_metrics(m, s);
 	metrics_show(m, NULL, NULL, clients);
 	no_stats(m);
 	slowlog_metrics(m, s);
+	latency_metrics(m, s);
 }
 
 static void replication_section(struct metrics *m, struct server *s)
@@ -579,7 +581,20 @@ static void cluster_section(struct metrics *m, struct server *s)
 		{ "cluster_enabled", GAUGE(s->cfg->cluster), "redis_cluster_enabled", "1: a cluster of one node is emulated" },
 	};
 
+	/* as CLUSTER INFO has them: one node with all slots */
+	const struct figure node[] = {
+		{ NULL, GAUGE(1), "redis_cluster_state", "1: all slots are served" },
+		{ NULL, GAUGE(CLUSTER_SLOTS), "redis_cluster_slots_assigned", "slots of the emulated cluster" },
+		{ NULL, GAUGE(CLUSTER_SLOTS), "redis_cluster_slots_ok", "of these, those that are served" },
+		{ NULL, NONE("redis_cluster_slots_fail") },
+		{ NULL, NONE("redis_cluster_slots_pfail") },
+		{ NULL, GAUGE(1), "redis_cluster_known_nodes", "nodes of the emulated cluster" },
+		{ NULL, GAUGE(1), "redis_cluster_size", "of these, those with slots" },
+	};
+
 	metrics_show(m, NULL, NULL, figures);
+	if (s->cfg->cluster)
+		metrics_show(m, NULL, NULL, node);
 }
 
 /* Expiring keys and their average TTL are as the last expiry sweep found them. */
@@ -597,7 +612,7 @@ static void keyspace_section(struct metrics *m, struct server *s)
 		const struct figure figures[] = {
 			{ "keys", GAUGE(db.keys), "redis_db_keys", "keys of each database that has any" },
 			{ "expires", GAUGE(db.expiring), "redis_db_keys_expiring", "of these, with an expiry, as the last sweep found them" },
-			{ "avg_ttl", MS(db.avg_ttl_ms), "redis_db_avg_ttl_seconds", "what these had left, on average" },
+			{ "avg_ttl", MSEC(db.avg_ttl_ms), "redis_db_avg_ttl_seconds", "what these had left, on average" },
 		};
 
 		metrics_show(m, name, labels, figures);
@@ -730,6 +745,88 @@ static void xkv_section(struct metrics *m, struct server *s)
 	store_counters(s->store, counter_figures, m);
 }
 
+/* ---- what INFO does not have ------------------------------------------------ */
+
+static void memory_parts(struct metrics *m, struct server *s)
+{
+	struct store_part parts[STORE_PARTS];
+
+	store_parts(s->store, parts);
+	for (unsigned int i = 0; i < STORE_PARTS; i++) {
+		const struct label labels[] = { { "part", parts[i].name }, {} };
+		const struct figure figures[] = {
+			{ NULL, GAUGE(parts[i].bytes), "xkv_memory_bytes", "memory of the store, by what it is for" },
+		};
+
+		metrics_show(m, NULL, labels, figures);
+	}
+}
+
+static void size_classes(struct metrics *m, struct server *s)
+{
+	struct store_class c;
+	char size[16];
+
+	for (unsigned int i = 0; store_class(s->store, i, &c); i++) {
+		snprintf(size, sizeof(size), "%u", c.slot_bytes);
+		const struct label labels[] = {
+			{ "slot_bytes", c.slot_bytes ? size : "large" }, {},
+		};
+		const struct figure figures[] = {
+			{ NULL, GAUGE(c.bytes), "xkv_class_bytes", "memory of the spans of each size class" },
+			{ NULL, GAUGE(c.spans), "xkv_class_spans", "spans of each size class" },
+			{ NULL, GAUGE(c.slots), "xkv_class_slots", "slots of each size class, one for an entry" },
+			{ NULL, GAUGE(c.free), "xkv_class_free_slots", "of these, the free ones" },
+			{ NULL, COUNT(c.wanted), "xkv_class_empty_total", "how often a size class had no free slot" },
+		};
+
+		if (c.slots || c.wanted)
+			metrics_show(m, NULL, labels, figures);
+	}
+}
+
+static void replies_of_cpu(void *arg, unsigned int cpu, uint64_t count)
+{
+	char number[16];
+	const struct label labels[] = { { "cpu", number }, {} };
+	const struct figure figures[] = {
+		{ NULL, COUNT(count), "xkv_cpu_replies_total", "datagrams that the driver answered on each CPU" },
+	};
+
+	snprintf(number, sizeof(number), "%u", cpu);
+	metrics_show((struct metrics *)arg, NULL, labels, figures);
+}
+
+static void driver_work(struct metrics *m, struct server *s)
+{
+	uint64_t runs = 0, ns = 0;
+
+	if (s->opt.attach)
+		attach_runs(s->opt.attach, &runs, &ns);
+	const struct figure figures[] = {
+		{ NULL, COUNT(runs), "xkv_xdp_runs_total", "runs of the XDP program; counted while kernel.bpf_stats_enabled is 1" },
+		{ NULL, NSEC(ns), "xkv_xdp_run_seconds_total", "time that these took" },
+	};
+
+	metrics_show(m, NULL, NULL, figures);
+	store_replies(s->store, replies_of_cpu, m);
+}
+
+static void reader_lag(void *arg, const char *name, uint64_t unread)
+{
+	const struct label labels[] = { { "reader", name }, {} };
+	const struct figure figures[] = {
+		{ NULL, GAUGE(unread), "xkv_feed_reader_lag_bytes", "bytes of the change feed that each of its readers has not read" },
+	};
+
+	metrics_show((struct metrics *)arg, NULL, labels, figures);
+}
+
+static void feed_work(struct metrics *m, struct server *s)
+{
+	feed_readers(s->store, reader_lag, m);
+}
+
 /* clang-format on */
 
 const struct section sections[] = {
@@ -747,5 +844,9 @@ const struct section sections[] = {
 	{ "Cluster", cluster_section, false },
 	{ "Keyspace", keyspace_section, false },
 	{ "Xkv", xkv_section, false },
-	{ NULL },
+	{ NULL, memory_parts, false },
+	{ NULL, size_classes, false },
+	{ NULL, driver_work, false },
+	{ NULL, feed_work, false },
+	{},
 };

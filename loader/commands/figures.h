@@ -10,12 +10,12 @@ struct server;
 
 /* A new feature adds its figures to one of these, or adds a section. */
 struct section {
-	const char *name; /* in INFO */
+	const char *name; /* in INFO, NULL = not there */
 	void (*show)(struct metrics *m, struct server *s);
 	bool asked_only; /* not among the default sections */
 };
 
-/* In their order in INFO; the last has no name. */
+/* In their order in INFO; the last has no function. */
 extern const struct section sections[];
 
 #endif

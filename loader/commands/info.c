@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* INFO: figures as lines of `name:value`, in sections. */
+/* INFO: figures as lines of `name:value`, in sections; and all of them for /metrics. */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "database/commands.h"
 #include "database/database.h"
 #include "figures.h"
 #include "util/metrics.h"
@@ -99,8 +100,8 @@ char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv
 
 	if (!out)
 		return NULL;
-	for (const struct section *section = sections; section->name; section++) {
-		if (!is_wanted(section, argc, argv))
+	for (const struct section *section = sections; section->show; section++) {
+		if (!section->name || !is_wanted(section, argc, argv))
 			continue;
 		fprintf(out, "%s# %s\r\n", before, section->name);
 		section->show(&lines, s);
@@ -111,4 +112,13 @@ char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv
 		return NULL;
 	}
 	return text;
+}
+
+char *metrics_text(void *server, enum metrics_format format, size_t *len)
+{
+	struct openmetrics *o = openmetrics_new(format);
+
+	for (const struct section *section = sections; o && section->show; section++)
+		section->show(openmetrics_of(o), server);
+	return openmetrics_end(o, len);
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "database/database.h"
+#include "util/metrics.h"
 
 static const char *const event_names[LATENCY_EVENTS] = { "command", "fast-command" };
 
@@ -332,4 +333,22 @@ void cmd_latency_histogram(struct caller *c, unsigned int argc, const struct res
 	}
 	reply_map(reply_to(c), commands);
 	reply_splice(reply_to(c), &part);
+}
+
+/* clang-format off */
+void latency_metrics(struct metrics *m, struct server *s)
+{
+	for (unsigned int i = 0; i < LATENCY_EVENTS; i++) {
+		struct latency_series *series = &shared_of(s)->latency[i];
+		const struct latency_sample *last =
+			series->count ? sample(series, sample_count(series) - 1) : NULL;
+		const struct label labels[] = { { "event_name", event_names[i] }, {} };
+		const struct figure figures[] = {
+			{ NULL, GAUGE(last ? last->time : 0), "redis_latency_spike_last", "Unix time of the latest slow command (latency-monitor-threshold)" },
+			{ NULL, MSEC(last ? last->ms : 0), "redis_latency_spike_duration_seconds", "time that it took" },
+		};
+
+		if (last)
+			metrics_show(m, NULL, labels, figures);
+	}
 }

@@ -4,6 +4,7 @@
 #define XKV_COMMANDS_H
 
 #include "net/executor.h"
+#include "util/openmetrics.h"
 
 struct config_builder;
 
@@ -21,5 +22,11 @@ int commands_users(struct config_builder *b, char *err, size_t err_len);
 
 /* For server_options.executor; static. */
 const struct executor *commands_executor(void);
+
+/*
+ * All figures of a `struct server`, malloc()ed; NULL: no memory.  By the thread of its event loop,
+ * also in the middle of a command (http_text_fn).
+ */
+char *metrics_text(void *server, enum metrics_format format, size_t *len);
 
 #endif

@@ -447,10 +447,13 @@ void measure_inner(struct caller *c, const struct command *cmd, uint64_t ns, boo
 struct metrics;
 void command_stats_sum(const struct server *s, unsigned int id, struct command_stats *sum);
 void commandstats_section(struct metrics *m, struct server *s);
+/* Operations over UDP, where a metric has all commands. */
+void commandstats_udp(struct metrics *m, uint64_t driver, uint64_t xkvd);
 void latencystats_section(struct metrics *m, struct server *s);
 void errorstats_section(struct metrics *m, struct server *s);
-/* slowlog.c */
+/* slowlog.c, latency.c: what only /metrics has. */
 void slowlog_metrics(struct metrics *m, struct server *s);
+void latency_metrics(struct metrics *m, struct server *s);
 
 /*
  * A reply of many lines: a stream to write it to, NULL if an error was replied instead; and its

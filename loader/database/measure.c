@@ -259,6 +259,23 @@ void command_stats_sum(const struct server *s, unsigned int id, struct command_s
 
 /* clang-format off */
 
+static const char calls_help[] = "calls of each command over TCP, and operations over UDP";
+
+void commandstats_udp(struct metrics *m, uint64_t driver, uint64_t xkvd)
+{
+	static const struct label by_driver[] = { { "cmd", "udp_driver" }, {} };
+	static const struct label by_xkvd[] = { { "cmd", "udp_xkvd" }, {} };
+	const struct figure of_driver[] = {
+		{ NULL, COUNT(driver), "redis_commands_total", calls_help },
+	};
+	const struct figure of_xkvd[] = {
+		{ NULL, COUNT(xkvd), "redis_commands_total", calls_help },
+	};
+
+	metrics_show(m, NULL, by_driver, of_driver);
+	metrics_show(m, NULL, by_xkvd, of_xkvd);
+}
+
 /* Those over TCP; of operations over UDP no times are known. */
 void commandstats_section(struct metrics *m, struct server *s)
 {
@@ -275,8 +292,8 @@ void commandstats_section(struct metrics *m, struct server *s)
 			continue;
 		snprintf(name, sizeof(name), "cmdstat_%s", full);
 		const struct figure figures[] = {
-			{ "calls", COUNT(st.calls), "redis_commands_total", "calls of each command over TCP" },
-			{ "usec", NS(st.ns), "redis_commands_duration_seconds_total", "time that the calls of each command took" },
+			{ "calls", COUNT(st.calls), "redis_commands_total", calls_help },
+			{ "usec", NSEC(st.ns), "redis_commands_duration_seconds_total", "time that the calls of each command took" },
 			{ "usec_per_call", REAL(st.calls ? (double)st.ns / 1000 / (double)st.calls : 0, 2) },
 			{ "rejected_calls", COUNT(st.rejected), "redis_commands_rejected_calls_total", "calls of each command that were refused before they began" },
 			{ "failed_calls", COUNT(st.failed), "redis_commands_failed_calls_total", "calls of each command that replied an error" },

@@ -613,3 +613,17 @@ void feed_load(struct store *st, uint64_t *unread, uint64_t *refused)
 	*unread = ring ? __atomic_load_n(&ring->head, __ATOMIC_RELAXED) - read : 0;
 	*refused = ring ? __atomic_load_n(&ring->refused, __ATOMIC_RELAXED) : 0;
 }
+
+void feed_readers(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t unread),
+		  void *arg)
+{
+	const struct xkv_feed *ring = st->feed.ring;
+
+	for (int i = 0; ring && i < XKV_FEED_READERS; i++) {
+		const struct xkv_feed_reader *r = &ring->reader[i];
+		uint64_t read = __atomic_load_n(&r->position, __ATOMIC_ACQUIRE);
+
+		if (is_open(r))
+			fn(arg, r->name, __atomic_load_n(&ring->head, __ATOMIC_RELAXED) - read);
+	}
+}

@@ -127,6 +127,10 @@ bool feed_is_read(const struct store *st, uint64_t position);
 /* Bytes in the ring that the slowest reader has not read, and changes that had to wait so far. */
 void feed_load(struct store *st, uint64_t *unread, uint64_t *refused);
 
+/* Calls fn(arg, name, bytes) for each reader, with what it has not read. */
+void feed_readers(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t unread),
+		  void *arg);
+
 /* How often the feed was given up, since the ring was made. */
 uint64_t feed_given_up(const struct store *st);
 

@@ -74,6 +74,7 @@ struct memory {
 	uint64_t spans_changed;		/* atomic: spans made and released */
 	uint64_t short_until_ms;	/* memory was short at the last look: no page until then */
 	struct {
+		_Atomic uint64_t spans;
 		_Atomic uint64_t slots; /* in the spans of the class */
 		_Atomic uint64_t units;
 	} class[XKV_CLASSES];

@@ -170,6 +170,7 @@ static void count_span(struct store *st, const struct span *s, bool more)
 {
 	int64_t sign = more ? 1 : -1;
 
+	st->mem.class[s->class].spans += sign;
 	st->mem.class[s->class].slots += sign * s->slots;
 	st->mem.class[s->class].units += sign * s->units;
 	__atomic_fetch_add(&st->mem.spans_changed, 1, __ATOMIC_RELAXED);

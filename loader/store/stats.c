@@ -155,17 +155,65 @@ uint64_t store_max_keys(const struct store *st)
 	return (uint64_t)st->bpf.buckets * XKV_KEYS_PER_BUCKET;
 }
 
+void store_parts(const struct store *st, struct store_part parts[STORE_PARTS])
+{
+	const struct store_part all[STORE_PARTS] = {
+		{ "index", (uint64_t)st->bpf.buckets * sizeof(struct xkv_bucket) },
+		{ "pages", st->mem.pages_used * XKV_PAGE_COST },
+		{ "dedup_cache", (uint64_t)XKV_DEDUP_SETS * sizeof(struct xkv_dedup_set) },
+		{ "requests", ((uint64_t)XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS + st->cpus) *
+				      sizeof(struct xkv_request) },
+		{ "transactions", (uint64_t)XKV_TXN_FIRST * sizeof(struct xkv_txn_key) },
+		{ "hot_keys", (uint64_t)XKV_HOT_KEYS * HOT_COST },
+		{ "counters", (uint64_t)st->cpus * XKV_FRONTENDS *
+				      (sizeof(struct xkv_counters) + sizeof(struct xkv_tally)) },
+	};
+
+	memcpy(parts, all, sizeof(all));
+}
+
 uint64_t store_memory(const struct store *st)
 {
-	return (uint64_t)st->bpf.buckets * sizeof(struct xkv_bucket) +
-	       st->mem.pages_used * XKV_PAGE_COST +
-	       (uint64_t)XKV_DEDUP_SETS * sizeof(struct xkv_dedup_set) +
-	       (uint64_t)XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS * sizeof(struct xkv_request) +
-	       (uint64_t)XKV_TXN_FIRST * sizeof(struct xkv_txn_key) +
-	       (uint64_t)XKV_HOT_KEYS * HOT_COST +
-	       (uint64_t)st->cpus *
-		       (sizeof(struct xkv_request) +
-			XKV_FRONTENDS * (sizeof(struct xkv_counters) + sizeof(struct xkv_tally)));
+	struct store_part parts[STORE_PARTS];
+	uint64_t sum = 0;
+
+	store_parts(st, parts);
+	for (unsigned int i = 0; i < STORE_PARTS; i++)
+		sum += parts[i].bytes;
+	return sum;
+}
+
+bool store_class(const struct store *st, unsigned int number, struct store_class *out)
+{
+	bool large = number == st->class_count;
+	unsigned int class = large ? XKV_CLASS_LARGE : number;
+	int64_t free;
+
+	if (number > st->class_count)
+		return false;
+	free = (int64_t)xkv_class_free(&st->classes[class]);
+	*out = (struct store_class){
+		.slot_bytes = large ? 0 : st->classes[class].slot_bytes,
+		.spans = st->mem.class[class].spans,
+		.slots = st->mem.class[class].slots,
+		.free = free > 0 ? (uint64_t)free : 0,
+		.bytes = st->mem.class[class].units * XKV_UNIT_BYTES,
+		.wanted = __atomic_load_n(&st->classes[class].wanted, __ATOMIC_RELAXED),
+	};
+	return true;
+}
+
+void store_replies(const struct store *st, void (*fn)(void *arg, unsigned int cpu, uint64_t count),
+		   void *arg)
+{
+	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
+	uint32_t driver = XKV_FRONTEND_XDP;
+
+	if (each && !bpf_map_lookup_elem(st->bpf.map[BPF_COUNTERS], &driver, each))
+		for (unsigned int cpu = 0; cpu < st->cpus; cpu++)
+			if (each[cpu].replies)
+				fn(arg, cpu, each[cpu].replies);
+	free(each);
 }
 
 bool store_at_limit(const struct store *st)

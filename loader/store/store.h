@@ -340,6 +340,21 @@ uint64_t store_count(const struct store *st);
 uint64_t store_max_keys(const struct store *st);
 /* Bytes of kernel memory in use: index, pages, tables. */
 uint64_t store_memory(const struct store *st);
+/* What it is for; the parts add up to it. */
+#define STORE_PARTS 7
+struct store_part {
+	const char *name; /* static */
+	uint64_t bytes;
+};
+void store_parts(const struct store *st, struct store_part parts[STORE_PARTS]);
+/* A size class: a slot is for one entry. */
+struct store_class {
+	uint32_t slot_bytes; /* 0: of large values, each of which takes as much as it needs */
+	uint64_t spans, slots, free, bytes;
+	uint64_t wanted; /* how often none was free */
+};
+/* The class with this number, from 0 on.  False: there is none. */
+bool store_class(const struct store *st, unsigned int number, struct store_class *out);
 /* Would a further page exceed maxmemory?  If so, that is the reason of an -ENOSPC. */
 bool store_at_limit(const struct store *st);
 /* Sum over all CPUs of the counter with this name (bpf/layout.h), 0 if the name is unknown. */
@@ -351,6 +366,10 @@ uint64_t store_counter(const struct store *st, const char *name);
 typedef void store_counter_fn(void *arg, unsigned int number, const char *name,
 			      const uint64_t frontend[2]);
 void store_counters(const struct store *st, store_counter_fn *fn, void *arg);
+
+/* Calls fn(arg, cpu, sum) for each CPU on which the driver has answered datagrams. */
+void store_replies(const struct store *st, void (*fn)(void *arg, unsigned int cpu, uint64_t count),
+		   void *arg);
 
 /*
  * Number of UDP operations that had a result: *driver in XDP since the maps were made, *here in

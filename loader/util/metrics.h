@@ -68,8 +68,8 @@ struct figure {
 #define REAL(value, digits)  .kind = FIGURE_REAL, .decimals = (digits), .real = (value)
 #define PERCENT(part, whole) .kind = FIGURE_PERCENT, .real = metrics_percent(part, whole)
 #define CPU(seconds)	     .kind = FIGURE_CPU, .decimals = 6, .real = (seconds)
-#define NS(value)	     .kind = FIGURE_NS, .count = (value)
-#define MS(value)	     .kind = FIGURE_MS, .count = (value)
+#define NSEC(value)	     .kind = FIGURE_NS, .count = (value)
+#define MSEC(value)	     .kind = FIGURE_MS, .count = (value)
 #define OK(good)	     .kind = FIGURE_OK, .gauge = (good)
 #define TEXT(value)	     .kind = FIGURE_TEXT, .text = (value)
 #define LABELS		     .kind = FIGURE_LABELS, .gauge = 1
