@@ -50,8 +50,9 @@ BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/*.c bench/common/*.c b
 TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option message)
 
 SSL_LIBS   := $(shell pkg-config --libs openssl 2>/dev/null || echo -lssl -lcrypto)
+HTTP_LIBS  := $(shell pkg-config --libs libmicrohttpd 2>/dev/null) # none: no http-port
 LUA_LIBS   := -llua5.1-cjson -llua5.1-bitop -llua5.1
-XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd $(LUA_LIBS) $(SSL_LIBS) -lm -lpthread
+XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd $(LUA_LIBS) $(SSL_LIBS) $(HTTP_LIBS) -lm -lpthread
 CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf $(SSL_LIBS)
 BENCH_LIBS := -lxdp -lbpf -ljansson -lhiredis -lm -lpthread
 
@@ -91,6 +92,15 @@ $(BUILD)/%.o: %.c
 $(XKVD_OBJ): | $(BUILD)/xkv.skel.h $(BUILD)/tcp.skel.h
 $(BUILD)/loader/attach/bpf.o: $(BUILD)/xkv.skel.h
 $(BUILD)/loader/attach/tcp.o: $(BUILD)/tcp.skel.h
+
+# Compiled anew when the library has come or gone.
+$(BUILD)/loader/http/http.o: XCFLAGS += $(if $(HTTP_LIBS),-DXKV_HTTP)
+$(BUILD)/loader/http/http.o: $(BUILD)/http.libs
+$(BUILD)/http.libs: always
+	@mkdir -p $(@D)
+	@echo '$(HTTP_LIBS)' | cmp -s - $@ || echo '$(HTTP_LIBS)' >$@
+.PHONY: always
+
 $(BENCH_OBJ): | $(patsubst %.bpf.c,$(BUILD)/%.skel.h,$(wildcard bench/bpf/*.bpf.c))
 
 $(BUILD)/libxkv.a: $(LIB_OBJ)

@@ -91,6 +91,10 @@ static const struct directive table[] = {
 	  "SECONDS", "close a TLS connection whose handshake takes longer" },
 	{ "tls-replication", &type_fixed, 0, "no", 0, 0, 0, NULL, "no", "there is no replication" },
 	{ "tls-cluster", &type_fixed, 0, "no", 0, 0, 0, NULL, "no", "there is no cluster bus" },
+	{ "http-port", &type_number, AT(http_port), "0", 0, 65535, PROTECTED, NULL, "PORT",
+	  "HTTP port of /metrics, /healthz and /readyz; 0: none" },
+	{ "http-bind", &type_string, AT(http_bind), "127.0.0.1", 1, 63, PROTECTED, NULL, "ADDRESS",
+	  "address for http-port; whoever reaches it may read the metrics" },
 	{ "unixsocket", &type_string, AT(unixsocket), "", 0, PATH_OF_SOCKET_MAX, PROTECTED, NULL, "PATH",
 	  "Unix socket to listen on; default: none" },
 	{ "unixsocketperm", &type_octal, AT(unixsocketperm), "0", 0, 0777, PROTECTED, NULL, "MODE",
@@ -432,6 +436,8 @@ static int check(const struct config *cfg, struct sink *err)
 			  "port 0 leaves nothing to listen on: set `tls-port` or `unixsocket`");
 	if (cfg->port && cfg->port == cfg->tls_port)
 		ret = bad(err, "tls-port must not be the same as port");
+	if (cfg->http_port && (cfg->http_port == cfg->port || cfg->http_port == cfg->tls_port))
+		ret = bad(err, "http-port must not be the same as port or tls-port");
 	if (!cfg->port && cfg->interface[0])
 		ret = bad(err, "port 0 closes UDP too, so XDP would have nothing to answer: take "
 			       "`interface` away, or set the port");

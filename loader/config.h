@@ -33,6 +33,7 @@
 #define CONFIG_MAX_ALLOW  32
 #define CONFIG_MAX_SAVE	  16
 #define CONFIG_MAX_RENAME 32
+#define HTTP_CONNECTIONS  16 /* at http-port */
 
 enum attach_mode { MODE_AUTO, MODE_NATIVE, MODE_GENERIC };
 enum miss_policy { MISS_PASS, MISS_REPLY };
@@ -112,7 +113,9 @@ struct config {
 	bool tls_session_caching;					/* default yes */
 	unsigned int tls_session_cache_size, tls_session_cache_timeout; /* seconds */
 	unsigned int tls_handshake_timeout;				/* seconds, default 10 */
-	const char *unixsocket;						/* default "" = none */
+	unsigned int http_port;	     /* of /metrics; default 0 = none */
+	const char *http_bind;	     /* an address, default 127.0.0.1 */
+	const char *unixsocket;	     /* default "" = none */
 	unsigned int unixsocketperm; /* mode, default 0: what the umask leaves */
 	/* addresses; "*" and "::*" are all; one with a leading '-' may be missing */
 	const char *bind[CONFIG_MAX_BIND];

@@ -10,6 +10,7 @@
  *   database/  what commands are made of: their table, dispatch, transactions, long ones
  *   commands/  what a RESP command does; acl/, pubsub/, script/, tracking/: the larger topics
  *   persist/   snapshots: the store to a file and back
+ *   http/      metrics and probes for those who watch
  *   util/      log, clock, text, patterns, the machine's memory
  */
 #include <errno.h>
@@ -26,6 +27,7 @@
 #include "attach/rules.h"
 #include "database/commands.h"
 #include "config.h"
+#include "http/http.h"
 #include "net/flows.h"
 #include "net/server.h"
 #include "net/udp.h"
@@ -57,6 +59,7 @@ struct xkvd {
 	struct udp udp;
 	struct server *server;
 	struct flows *flows;   /* NULL = tcp-fast-path is off */
+	struct http *http;     /* NULL = without http-port */
 	bool resumed;	       /* the write log goes on where it ended */
 	bool fresh;	       /* the store is new, or has never served a request */
 	uint64_t replies_seen; /* by is_busy() */
@@ -421,12 +424,20 @@ static bool addresses_changed(void *arg)
 	return false;
 }
 
+static void say_ready(struct xkvd *x)
+{
+	enum attach_place place = x->attach.place;
+
+	http_ready(x->http, place == PLACE_NONE || place == PLACE_OURS ? NULL : "not attached\n");
+}
+
 static bool every_second(void *arg)
 {
 	struct xkvd *x = arg;
 
 	store_clock(x->store);
 	look_at_interface(x, is_busy(x));
+	say_ready(x);
 	if (x->flows)
 		flows_tend(x->flows);
 	return false;
@@ -465,6 +476,9 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 				    x);
 	if (!ret)
 		ret = server_add_timer(x->server, 1.0, USES_NO_CONTEXT, every_second, x);
+	if (!ret && x->http)
+		ret = server_add_fd(x->server, http_fd(x->http), USES_NO_CONTEXT, http_make,
+				    x->http);
 	if (ret == -ENOMEM)
 		snprintf(err, ERR_LEN, "not enough memory");
 	return ret;
@@ -517,6 +531,8 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 	int ret = find_interface(x->cfg, err);
 
 	if (!ret)
+		ret = http_open(x->cfg, &x->http, err, ERR_LEN);
+	if (!ret)
 		ret = open_store(x, o, err);
 	if (!ret)
 		ret = net_open(&x->net, x->cfg, store_config(x->store), store_secrets(x->store),
@@ -529,13 +545,19 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 		ret = open_front_ends(x, o, err);
 	if (!ret)
 		ret = attach(x, o, err);
-	return ret;
+	if (ret)
+		return ret;
+	http_serve(x->http, metrics_text, x->server);
+	say_ready(x);
+	return 0;
 }
 
 static void stop(struct xkvd *x)
 {
+	http_ready(x->http, "stopping\n");
 	if (x->server)
 		server_free(x->server);
+	http_close(x->http);
 	flows_free(x->flows);
 	udp_close(&x->udp);
 	net_close(&x->net);

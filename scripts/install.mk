@@ -44,7 +44,6 @@ install: all
 	$(call at,scripts/xkv-snapshot.service,$(UNITDIR)/xkv-snapshot.service,644)
 	$(call at,scripts/xkv-snapshot.timer,$(UNITDIR)/xkv-snapshot.timer,644)
 	$(call at,scripts/xkv-snapshot.cron,$(DOCDIR)/examples/xkv-snapshot.cron,644)
-	$(INSTALL) -D -m 644 scripts/xkv-exporter.lua "$(D)$(DOCDIR)/examples/xkv-exporter.lua"
 	$(call at,scripts/xkvd.conf,$(DOCDIR)/examples/xkvd.conf,644)
 	[ -e "$(D)$(SYSCONFDIR)/xkv/xkvd.conf" ] || \
 		$(INSTALL) -D -m 640 "$(D)$(DOCDIR)/examples/xkvd.conf" "$(D)$(SYSCONFDIR)/xkv/xkvd.conf"

@@ -44,6 +44,7 @@ build libedit-dev      line editing in xkv
 build libjansson-dev   JSON output
 build libsystemd-dev   readiness messages to systemd
 build libssl-dev       TLS (OpenSSL), and SHA-1 of scripts
+build ?libmicrohttpd-dev serves metrics over HTTP (http-port)
 build libhiredis-dev   xkv speaks RESP with it where a request has to go over TCP
 demo  iproute2         network namespaces and veth pairs
 demo  ethtool          checksum offloads of the test bed
@@ -64,6 +65,8 @@ test  procps           pgrep, for what a test has left running
 test  shellcheck       the scripts' own test
 test  tcpdump          captures what XDP sends
 test  tshark           shows that the captures have no checksum error
+test  ?prometheus      scrapes metrics, and checks them (promtool)
+test  ?python3-prometheus-client parses them
 test  ?golang-go       the linearizability test (Porcupine, from the Go module proxy)
 test  ?spin            checks the model of the entry protocol
 test  ?systemd-container the units, under systemd
@@ -228,7 +231,7 @@ fi
 printf 'setup: installing with apt-get (no service is started):\n%s\n' "$list"
 install_packages "${names[@]}"
 install_ruff
-for service in redis-server memcached; do
+for service in redis-server memcached prometheus; do
 	[[ " ${names[*]} " != *" $service "* ]] || keep_off "$service"
 done
 echo "setup: done"

@@ -898,7 +898,7 @@ static unsigned int count_fds_besides(const struct server *s)
 {
 	unsigned int listeners = follows_addresses(s) ? MAX_LISTENERS - s->listener_count : 0;
 
-	return open_files() + listeners + FDS_RESERVE;
+	return open_files() + listeners + FDS_RESERVE + (s->cfg->http_port ? HTTP_CONNECTIONS : 0);
 }
 
 unsigned int server_clients_possible(const struct server *s, unsigned int wanted)

@@ -12,7 +12,7 @@ import subprocess
 import urllib.request
 
 import pytest
-from conftest import ROOT, download, run
+from conftest import download, run
 from respserver import free_port, wait_for
 
 pytest_plugins = ["respserver"]
@@ -98,18 +98,3 @@ def test_dashboard(package, xkv):
         assert found[name][""] == info[field], name
     assert found["redis_commands_total"]['{cmd="mset"}'] == 1
     assert 0 < found["redis_net_output_bytes_total"][""] < info["total_net_output_bytes"]
-
-
-def test_figures_of_the_driver(package, xkv):
-    """All numbers of INFO xkv, by the script that is installed, with the rights that it names."""
-    r = work(xkv)
-    script = ROOT / "scripts/xkv-exporter.lua"
-    found = scrape(package, xkv, "-script", script)["redis_script_values"]
-    numbers = {name: value for name, value in r.info("xkv").items()
-               if isinstance(value, (int, float))}
-    assert len(numbers) > 10 and {f'{{key="{name}"}}' for name in numbers} == set(found)
-    for name in "xkv_inserts", "xkv_max_keys":
-        assert found[f'{{key="{name}"}}'] == numbers[name] > 0, name
-    r.execute_command("ACL", "SETUSER", "u", "on", "nopass", "+info", "+eval")
-    r.execute_command("AUTH", "u", "x")
-    assert r.eval(script.read_text(), 0)
