@@ -21,7 +21,6 @@
 #define CACHED	    "xkv cached"  /* struct cached of those that may be evicted */
 #define GLOBALS	    "xkv globals" /* what scripts see as their globals */
 #define GC_ABOVE    (16 << 20)	  /* bytes more than after the last full collection */
-#define LOOK_BYTES  (1 << 20)	  /* between two looks at how much memory is left */
 #define UNPACK_MAX  8000	  /* as Lua: LUAI_MAXCSTACK */
 #define CACHED_MAX  500		  /* scripts of EVAL that are kept, as in Redis 7.4 */
 #define CACHED_FEW  16		  /* that are not worth a full collection */
@@ -32,68 +31,13 @@
 
 static int reply_run_error(lua_State *L);
 
-/* ---- memory ---------------------------------------------------------------- */
-
-/*
- * Looks at the clock after many bytes: an instruction of Lua may make a text, or a table, that is
- * large.  True: the script has to end, for which it gets no memory; its next hook says why.
- */
-static bool must_end(struct interpreter *lua, size_t bytes)
-{
-	if (!lua->run || lua->unlimited)
-		return false;
-	lua->allocated += bytes;
-	if (lua->allocated < LUA_CHECK_BYTES)
-		return false;
-	lua->allocated = 0;
-	return script_yield(lua->run);
-}
-
-/*
- * Is so little memory left that a script has to end, before the kernel ends xkvd?  Looked at after
- * each mebibyte beyond what the reserve has for scripts.
- */
-static bool is_crowded(struct interpreter *lua, size_t memory)
-{
-	if (memory < lua->seen)
-		lua->seen = memory;
-	if (memory <= lua->spared || memory - lua->seen < LOOK_BYTES)
-		return false;
-	if (memory_is_short())
-		return true;
-	lua->seen = memory;
-	return false;
-}
-
-static void *allocate(void *arg, void *block, size_t old, size_t new)
-{
-	struct interpreter *lua = arg;
-	void *moved;
-
-	if (!new) {
-		lua->memory -= block ? old : 0;
-		free(block);
-		return NULL;
-	}
-	if (new > old && !lua->unlimited &&
-	    (new > LUA_BLOCK_MAX || lua->memory + new - old > LUA_MEMORY_MAX ||
-	     is_crowded(lua, lua->memory + new - old)))
-		return NULL;
-	if (new > old && must_end(lua, new - old))
-		return NULL;
-	moved = realloc(block, new);
-	if (moved)
-		lua->memory += new - old;
-	return moved;
-}
-
 /* ---- globals --------------------------------------------------------------- */
 
 struct interpreter *lua_of(lua_State *L)
 {
 	void *lua;
 
-	lua_getallocf(L, &lua); /* the argument of allocate() */
+	lua_getallocf(L, &lua); /* the argument of lua_allocate() */
 	return lua;
 }
 
@@ -252,8 +196,10 @@ static int global_unpack(lua_State *L)
 		return 0;
 	if (last - first >= UNPACK_MAX || !lua_checkstack(L, (int)(last - first + 1)))
 		return luaL_error(L, "too many results to unpack");
-	for (int64_t i = first; i <= last; i++)
+	for (int64_t i = first; i <= last; i++) {
+		lua_look(L);
 		lua_rawgeti(L, 1, (int)i);
+	}
 	return (int)(last - first + 1);
 }
 
@@ -425,7 +371,7 @@ struct interpreter *interpreter_new(void)
 		return NULL;
 	TAILQ_INIT(&lua->cached);
 	lua->spared = memory_reserve(memory_whole()) / 4;
-	lua->state = lua_newstate(allocate, lua);
+	lua->state = lua_newstate(lua_allocate, lua);
 	if (lua->state && !lua_cpcall(lua->state, set_up, lua))
 		return lua;
 	interpreter_free(lua);
@@ -663,11 +609,13 @@ bool interpreter_load(struct interpreter *lua, struct script_run *run, const str
 	bool failed;
 
 	lua->run = run;
+	lua_tick(lua->state);
 	if (!keep) {
 		k.cached = calloc(1, sizeof(*k.cached)); /* without memory it stays */
 		make_room(lua);
 	}
 	failed = load_known(lua, &k);
+	lua_tick(NULL);
 	lua_sethook(lua->state, NULL, 0, 0); /* if it was ended */
 	if (failed)
 		describe_load(lua, error, error_len);
@@ -689,10 +637,35 @@ bool interpreter_load(struct interpreter *lua, struct script_run *run, const str
 
 /* ---- running --------------------------------------------------------------- */
 
+/* What is left to make of the memory is halved before the garbage is collected again. */
+static void set_mark(struct interpreter *lua)
+{
+	lua->collect_at = lua->memory + (LUA_MEMORY_MAX - lua->memory) / 2;
+	if (lua->memory > LUA_MEMORY_MAX)
+		lua->collect_at = LUA_MEMORY_MAX;
+	if (lua->collect_at < LUA_MEMORY_MAX / 2)
+		lua->collect_at = LUA_MEMORY_MAX / 2;
+}
+
+/*
+ * Lua 5.1 collects garbage when memory is twice what was not garbage, and does not if there is no
+ * memory; so what is used may be half of it at most.  Here it is collected before that.
+ */
+static void collect_early(lua_State *L)
+{
+	struct interpreter *lua = lua_of(L);
+
+	for (int cycles = 0; cycles < 2; lua_check_time(L))
+		cycles += lua_collect(L, GC_STEP);
+	set_mark(lua);
+}
+
 void lua_time_hook(lua_State *L, lua_Debug *where)
 {
 	(void)where;
 	lua_check_time(L);
+	if (lua_of(L)->memory > lua_of(L)->collect_at)
+		collect_early(L);
 	if (lua_gethookcount(L) == 1) /* lua_tick() */
 		lua_sethook(L, lua_time_hook, LUA_MASKCOUNT, LUA_CHECK_EVERY);
 }
@@ -701,14 +674,22 @@ void lua_time_hook(lua_State *L, lua_Debug *where)
 void lua_check_time(lua_State *L)
 {
 	struct interpreter *lua = lua_of(L);
-	const char *why = script_yield(lua->run);
+	const char *why;
 
+	lua_due = false;
+	why = script_yield(lua->run);
 	if (!why)
 		return;
 	lua_sethook(L, lua_time_hook, LUA_MASKLINE | LUA_MASKCOUNT, 1000);
 	lua_sethook(lua->state, lua_time_hook, LUA_MASKLINE | LUA_MASKCOUNT, 1000);
 	lua_push_error(L, why);
 	lua_error(L);
+}
+
+bool lua_has_to_end(lua_State *L)
+{
+	lua_due = false;
+	return script_yield(lua_of(L)->run);
 }
 
 /* Makes a table with `err`, `source` and `line` of any error. */
@@ -772,10 +753,10 @@ static int run_protected(lua_State *L)
 	if (lua->cjson_used)
 		lua_reset_cjson(L);
 	lua_settop(L, 0);
+	lua_tick(L);
 	lua_pushcfunction(L, describe_error);
 	args = push_code(L, lua->run);
 	lua_sethook(L, lua_time_hook, LUA_MASKCOUNT, LUA_CHECK_EVERY);
-	lua_tick(L);
 	if (lua_pcall(L, args, 1, 1))
 		return lua_error(L);
 	reply_part(&lua->reply, reply_to(lua->run->caller));
@@ -822,11 +803,11 @@ static int reply_run_error(lua_State *L)
 
 static int run_collector(lua_State *L)
 {
-	const int *step = lua_touserdata(L, 1);
+	int *step = lua_touserdata(L, 1);
 	const struct interpreter *lua = lua_of(L);
 
 	if (*step) {
-		lua_gc(L, LUA_GCSTEP, *step);
+		*step = lua_gc(L, LUA_GCSTEP, *step);
 		return 0;
 	}
 	if (lua->memory < GC_ABOVE) {
@@ -841,7 +822,7 @@ static int run_collector(lua_State *L)
 	return 0;
 }
 
-void lua_collect(lua_State *L, int step)
+bool lua_collect(lua_State *L, int step)
 {
 	struct interpreter *lua = lua_of(L);
 	int top = lua_gettop(L);
@@ -851,6 +832,7 @@ void lua_collect(lua_State *L, int step)
 		log_debug("the collector of Lua has not ended: out of memory");
 	lua->unlimited = false;
 	lua_settop(L, top);
+	return step;
 }
 
 /* A little of it after some scripts, and all of it after one that has left much. */
@@ -872,6 +854,9 @@ bool interpreter_run(struct interpreter *lua, struct script_run *run)
 
 	lua->run = run;
 	lua->resp = PROTOCOL_RESP2;
+	if (!run->function)
+		lua->table_count = 0; /* what is left of other scripts is garbage */
+	set_mark(lua);
 	failed = lua_cpcall(L, run_protected, lua);
 	lua_tick(NULL);
 	lua_sethook(L, NULL, 0, 0);

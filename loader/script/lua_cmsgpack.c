@@ -128,6 +128,7 @@ static bool is_array(lua_State *L, size_t *count)
 		lua_pop(L, 1);
 		if (++*count % CHECK_EVERY == 0)
 			lua_check_time(L);
+		lua_look(L);
 		key = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : 0;
 		array &= key >= 1 && key == floor(key);
 		last = key > last ? key : last;
@@ -163,6 +164,7 @@ static void pack_value(struct packing *p, int depth)
 {
 	if (++p->values % CHECK_EVERY == 0)
 		lua_check_time(p->L);
+	lua_look(p->L);
 	switch (lua_type(p->L, -1)) {
 	case LUA_TSTRING:
 		pack_string(p);
@@ -325,6 +327,7 @@ static void unpack_value(struct unpacking *u)
 
 	if (++u->values % CHECK_EVERY == 0)
 		lua_check_time(u->L);
+	lua_look(u->L);
 	if (type < 0x80 || type >= 0xe0)
 		lua_pushnumber(u->L, (signed char)type);
 	else if (type < 0x90)

@@ -3,6 +3,7 @@
  * Functions of Lua's libraries that could write to shared tables, exhaust the stack, or run in C
  * for seconds, where no hook ends them: each is called behind a guard that looks at its arguments.
  */
+#include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@
 #define ENCODE_KEEP   (1UL << 20)  /* buffers for more are not kept for the next script */
 #define DECODE_VALUES (1UL << 20)  /* in a text that is read, about */
 #define DEPTH_DEFAULT 1000	   /* of tables in tables, in cjson */
+#define TABLE_LARGE   4096	   /* has to be looked for keys that collide */
 #define SPARSE_RATIO  10	   /* the largest of cjson.encode_sparse_array() */
 #define SPARSE_SAFE   10000
 #define CJSON	      "xkv cjson"
@@ -60,6 +62,7 @@ static int string_rep(lua_State *L)
 	luaL_buffinit(L, &b);
 	for (int i = 0; len && i < count; i++) {
 		luaL_addlstring(&b, text, len);
+		lua_look(L);
 		if (i % REPEATS == 0)
 			lua_check_time(L);
 	}
@@ -76,6 +79,7 @@ static int compare(lua_State *L)
 
 	if (++lua->comparisons % COMPARISONS == 0)
 		lua_check_time(L);
+	lua_look(L);
 	if (lua_isnil(L, lua_upvalueindex(1))) {
 		less = lua_lessthan(L, 1, 2);
 	} else {
@@ -84,6 +88,8 @@ static int compare(lua_State *L)
 		lua_call(L, 2, 1);
 		less = lua_toboolean(L, -1);
 	}
+	if (lua->run->ended) /* strcoll() */
+		lua_check_time(L);
 	lua_pushboolean(L, less);
 	return 1;
 }
@@ -167,10 +173,13 @@ static void add_table(lua_State *L, struct encoding *e)
 		if (lua_type(L, -2) == LUA_TNUMBER && lua_tonumber(L, -2) > last)
 			last = lua_tonumber(L, -2);
 		count++;
+		lua_look(L);
 		add_value(L, e);
 		lua_pop(L, 1);
 		add_bytes(L, e, 40 + (lua_type(L, -1) == LUA_TSTRING ? 6 * lua_objlen(L, -1) : 0));
 	}
+	if (count > TABLE_LARGE && lua_keys_collide(e->lua))
+		luaL_error(L, "Cannot serialise, the keys of a table collide");
 	if (last <= count * SPARSE_RATIO || last <= SPARSE_SAFE)
 		add_bytes(L, e, 5 * (size_t)last);
 	e->depth--;
@@ -235,12 +244,37 @@ static size_t count_values(const char *text, size_t len)
 }
 
 /*
- * The library loses its buffer, as long as the text, if memory ends while it works.  So it gets
- * what it asks for, which the number of values bounds; who takes more than there is fails after it.
+ * The library loses its buffer, as long as the text, if it has no memory for a value, or its script
+ * is ended.  It calls these functions of its own by their names, through the dynamic linker, which
+ * finds them here first.
  */
+void *strbuf_new(size_t len);
+void strbuf_free(void *buffer);
+static _Thread_local void *decode_buffer;
+
+void *strbuf_new(size_t len)
+{
+	static void *(*of_library)(size_t);
+
+	if (!of_library)
+		of_library = dlsym(RTLD_NEXT, "strbuf_new");
+	decode_buffer = of_library(len);
+	return decode_buffer;
+}
+
+void strbuf_free(void *buffer)
+{
+	static void (*of_library)(void *);
+
+	if (!of_library)
+		of_library = dlsym(RTLD_NEXT, "strbuf_free");
+	if (buffer == decode_buffer)
+		decode_buffer = NULL;
+	of_library(buffer);
+}
+
 static int guard_decode(lua_State *L)
 {
-	struct interpreter *lua = lua_of(L);
 	const char *text;
 	int failed;
 	size_t len;
@@ -255,10 +289,11 @@ static int guard_decode(lua_State *L)
 	lua_pushvalue(L, lua_upvalueindex(1));
 	lua_pushcclosure(L, lua_tocfunction(L, lua_upvalueindex(2)), 1);
 	lua_insert(L, 1);
-	lua->unlimited = true;
 	failed = lua_pcall(L, 1, LUA_MULTRET, 0);
-	lua->unlimited = false;
+	if (decode_buffer)
+		strbuf_free(decode_buffer);
 	if (failed) {
+		lua_check_time(L); /* it may have been ended */
 		luaL_where(L, 1);
 		lua_insert(L, -2);
 		lua_concat(L, 2);

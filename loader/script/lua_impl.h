@@ -6,19 +6,26 @@
 #include <lua5.1/lauxlib.h>
 #include <lua5.1/lua.h>
 #include <lua5.1/lualib.h>
+#include <signal.h>
 
 #include "database/database.h"
 #include "interpreter.h"
 
 #define LUA_CHECK_EVERY 1000	      /* instructions between two looks at the clock */
 #define LAST_MAX	4096	      /* bytes of a script whose SHA is remembered */
-#define LUA_CHECK_BYTES (1 << 20)     /* allocated between two looks at the clock */
 #define LUA_MEMORY_MAX	(256UL << 20) /* bytes that all scripts and their values may take */
 /*
  * Bytes of one text, of the elements of a table that are an array, or of its others: what an
  * instruction, or a function that cannot be interrupted, does with one takes milliseconds.
  */
-#define LUA_BLOCK_MAX (32UL << 20)
+#define LUA_BLOCK_MAX  (32UL << 20)
+#define LUA_TABLES_MAX 820 /* tables of 8,192 entries and more, for which there is memory */
+
+/* The entries of a large table: a power of 2 of them. */
+struct lua_nodes {
+	const void *at;
+	unsigned int order;
+};
 
 struct interpreter {
 	lua_State *state;
@@ -26,6 +33,7 @@ struct interpreter {
 	size_t allocated;	  /* bytes since the last look at the clock */
 	size_t spared;		  /* bytes that it may have even if memory is short */
 	size_t seen;		  /* `memory` when it was last found that memory is not short */
+	size_t collect_at;	  /* `memory` from which on a script's garbage is collected */
 	unsigned int comparisons; /* of table.sort() */
 	unsigned int scripts;
 	TAILQ_HEAD(cached_list, cached)
@@ -43,21 +51,39 @@ struct interpreter {
 	char last[LAST_MAX], last_sha[SCRIPT_SHA_TEXT];
 	struct reply reply;  /* of the script */
 	struct reply called; /* of the command that it calls */
+	unsigned int table_count;
+	struct lua_nodes tables[LUA_TABLES_MAX]; /* that the script that runs has made */
 };
 
 /* The interpreter that a C function was called by. */
 struct interpreter *lua_of(lua_State *L);
 /* Serves others if the script takes long; raises an error if it has to end. */
 void lua_check_time(lua_State *L);
+/* Serves others alike.  Does it have to end? */
+bool lua_has_to_end(lua_State *L);
+/* Is it 10 ms since the clock was looked at?  Set by a timer while there is a script. */
+extern _Thread_local volatile sig_atomic_t lua_due;
+
+/* Looks at the clock if that is due: in loops, each step of which may walk a long chain. */
+static inline void lua_look(lua_State *L)
+{
+	if (lua_due)
+		lua_check_time(L);
+}
+
+/* The allocator of an interpreter, which is its argument. */
+void *lua_allocate(void *arg, void *block, size_t old, size_t new);
+/* Is there a large table whose keys were chosen to collide? */
+bool lua_keys_collide(const struct interpreter *lua);
 
 /* As luaL_loadbuffer(), but looks at the clock, and ends with its error. */
 int lua_load_text(lua_State *L, const char *text, size_t len, const char *name);
 
 /*
  * Collects garbage: all of it, or `step` KiB of work.  In protected mode: the collector allocates,
- * and without memory Lua would end the process.  The stack stays.
+ * and without memory Lua would end the process.  The stack stays.  True: a cycle has ended.
  */
-void lua_collect(lua_State *L, int step);
+bool lua_collect(lua_State *L, int step);
 /* Raises an error if the value is a proxy that cannot be written to, of a library for instance. */
 void lua_check_writable(lua_State *L, int index);
 /* Puts guards before functions of the libraries, which are globals (lua_guard.c). */
@@ -70,6 +96,8 @@ void lua_own_tables(lua_State *L);
 void lua_own_coroutines(lua_State *L);
 /* Has the hook of the coroutine, which runs now, called each 10 ms; NULL: no script runs. */
 void lua_tick(lua_State *L);
+/* Has it called at the next instruction. */
+void lua_call_hook(void);
 /* Gives the global `math` the random numbers of Redis (lua_random.c). */
 void lua_own_random(lua_State *L);
 /* Makes the global `cjson`, and makes it again as it was, if a script has changed it. */

@@ -21,6 +21,7 @@ static void at_element(lua_State *L, int i)
 {
 	if (i % ELEMENTS == 0)
 		lua_check_time(L);
+	lua_look(L);
 }
 
 /* Written raw, a proxy would get elements that later scripts see. */

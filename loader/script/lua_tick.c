@@ -28,6 +28,7 @@ struct ticker {
 };
 
 static _Thread_local struct ticker ticker;
+_Thread_local volatile sig_atomic_t lua_due;
 
 static void set_timer(long ns)
 {
@@ -37,13 +38,19 @@ static void set_timer(long ns)
 	ticker.ticks = ns != 0;
 }
 
+void lua_call_hook(void)
+{
+	if (ticker.running)
+		lua_sethook(ticker.running, lua_time_hook, LUA_MASKCOUNT, 1);
+}
+
 static void on_tick(int number)
 {
 	int error = errno;
 
 	(void)number;
-	if (ticker.running)
-		lua_sethook(ticker.running, lua_time_hook, LUA_MASKCOUNT, 1);
+	lua_call_hook();
+	lua_due = ticker.running != NULL;
 	ticker.idle = ticker.running ? 0 : ticker.idle + 1;
 	if (ticker.idle >= IDLE_TICKS)
 		set_timer(0);
@@ -65,9 +72,22 @@ static bool make_timer(void)
 	       !pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
 }
 
+/*
+ * Lua compares texts by pieces, each of which ends with a zero byte: there may be millions of them.
+ * This is found before the C library's function, since liblua is linked dynamically.  Who has to
+ * end gets any result, and is ended by the hook.
+ */
+int strcoll(const char *a, const char *b)
+{
+	if (lua_due && ticker.running && lua_has_to_end(ticker.running))
+		return -1;
+	return *a && *b ? strcmp(a, b) : (unsigned char)*a - (unsigned char)*b;
+}
+
 void lua_tick(lua_State *L)
 {
 	ticker.running = L;
+	lua_due = false;
 	if (!L || ticker.ticks)
 		return;
 	if (!ticker.made) {

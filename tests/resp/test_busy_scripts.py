@@ -366,11 +366,31 @@ LARGE = {
     "log": ("s = long(32e6)", "redis.log(redis.LOG_DEBUG, s)"),
     "echo": ("s = long(32e6)", "redis.pcall('echo', s) collectgarbage()"),
     "error": ("s = ('a '):rep(16e6)", "redis.error_reply(s)"),
+    "less of zeros": ("s = ('\\0'):rep(32e6) u = s .. 'y'", "local x = s < u"),
+    "sort of zeros": ("s = ('\\0'):rep(32e6) u = s .. 'y'", "table.sort{s, u, s, u, s}"),
+    "colliding numbers": ("", "pcall(number, 65537, 131071)"),
+    "decode colliding": ("s = {} for i = 1, 12000 do s[i] = alike(i):sub(2) .. '\\\\n' end"
+                         " s = '[\"' .. table.concat(s, '\",\"') .. '\"]'",
+                         "cjson.decode(s)"),
+    "unpack colliding": ("t = {} for i = 1, 1e5 do t[i] = '\\203' .. packed(i, 131071) .. '\\1' end"
+                         " s = '\\223\\0\\1\\134\\160' .. table.concat(t)",
+                         "pcall(cmsgpack.unpack, s)"),
+    "walk colliding": ("pcall(number, 16380, 16383)", "table.maxn(t) cmsgpack.pack(t)"),
 }
 LARGE_BEFORE = """local s, t, u
 local function fill(n) t = {} for i = 1, n do t[i] = i end end
 local function name(n) t = {} for i = 1, n do t['a' .. i] = i end end
-local function long(n) return ('a'):rep(n) end """
+local function long(n) return ('a'):rep(n) end
+local function packed(i, m)
+    local high = 0x40000000 + i
+    return struct.pack('>I4I4', high, (12345 + m * (i % 8192) - high) % 4294967296)
+end
+local function number(n, m) t = {} for i = 1, n do t[struct.unpack('>d', packed(i, m))] = 1 end end
+local function alike(i)
+    local x = {}
+    for b = 1, 16 do x[b] = 'aa' .. (i % 2 == 0 and 'a' or 'b') i = math.floor(i / 2) end
+    return table.concat(x) .. ('a'):rep(16)
+end """
 OWN_LIMIT, MEASURED = (0.1, 0.3) if BUILD.name == "build" else (1, 0.1)  # s; sanitizers take more
 BEFORE = """local s = ('x'):rep(1e6) local text = ('a=1 '):rep(1e5) local t, few = {}, {}
 for i = 1, 1e5 do t[i] = i end for i = 1, 7000 do few[i] = i end """
@@ -464,3 +484,37 @@ def test_libraries_are_ended_during_a_call(own, name):
                      f"local s = ('x'):rep(1e6) while true do {IN_C[name]} end")
     assert reply == b"-ERR Error registering functions: ERR FUNCTION LOAD timeout\r\n"
     assert time.monotonic() - before < 0.8
+
+
+def test_others_are_served_before_a_script_has_begun(xkv, own):
+    """Its arguments are texts of one hash: each is looked for among those before it."""
+    alike = ["".join("ab"[i >> b & 1].rjust(3, "x") for b in range(15)) + "x" * 19
+             for i in range(1 << 15)]
+    with busy(own, "EVAL", "return 1", 0, *alike) as other:
+        gaps = Gaps(xkv)
+        for _ in range(20):
+            assert gaps.call(other, "PING") == BUSY
+        assert gaps.call(other, "SCRIPT", "KILL") == b"+OK\r\n"
+        assert own.reply().startswith(KILLED)
+        gaps.short_enough()
+
+
+def test_a_decoder_that_is_ended_gives_back_its_memory(xkv, own):
+    """The library's buffer is as long as the text."""
+    script = """local s = '[' .. ('[                    ],'):rep(4e5) .. '1]'
+                redis.log(redis.LOG_WARNING, ARGV[1]) while true do cjson.decode(s) end"""
+
+    def taken():
+        status = Path(f"/proc/{xkv.process.pid}/status").read_text()
+        return int(status.split("VmData:")[1].split()[0]) << 10
+
+    before = taken()
+    for i in range(20):
+        begun = secrets.token_hex(8)
+        with busy(own, "EVAL", script, 0, begun) as other:
+            wait_for(lambda text=begun: text in xkv.log(), "the decoder")
+            for _ in range(i):
+                assert other.call("PING") == BUSY
+            assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
+            assert own.reply().startswith(KILLED)
+    assert taken() < before + 60e6

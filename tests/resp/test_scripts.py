@@ -364,6 +364,20 @@ def test_arguments_that_break_libraries(own, script, reply):
     own.call("AUTH", "default", "")
 
 
+# What is used, in MiB, and what makes several times as much garbage.
+@pytest.mark.parametrize("used, garbage", [
+    (150, "for i = 1, 400 do local s = ('y'):rep(1e6) .. i end"),
+    (120, "local s = ('y'):rep(30e6) for i = 1, 20 do local t = s .. i end"),
+    (150, "for i = 1, 5e6 do local t = {i} end"),
+    (220, "for i = 1, 2e4 do local s = ('y'):rep(1e4) .. i end"),
+    (150, "coroutine.wrap(function() for i = 1, 400 do local s = ('y'):rep(1e6) .. i end end)()"),
+    (150, "for i = 1, 200 do redis.call('ECHO', live[1] .. i) end"),
+])
+def test_garbage_beside_much_that_is_used(own, used, garbage):
+    script = f"live = {{}} for i = 1, {used} do live[i] = ('x'):rep(1048500) .. i end"
+    assert own.call("EVAL", f"local {script} {garbage} return #live", 0) == b":%d\r\n" % used
+
+
 # The string table shrinks when a cycle ends, for which memory is allocated, when there is none.
 ENDS_A_CYCLE_WITHOUT_MEMORY = """
     local live = {}
