@@ -23,12 +23,14 @@ TEST_C     := $(wildcard tests/*.c tests/*/*.c)
 TEST_MAIN  := $(shell grep -l '^int main\b' $(TEST_C) 2>/dev/null)
 TEST_BIN   := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_MAIN))))
 TEST_PARTS := $(basename $(filter-out $(TEST_MAIN),$(TEST_C)))
-includes    = $(shell grep -qE '^#include .*$(2)' $(1).c && echo $(3))
-parts       = $(foreach p,$(TEST_PARTS),$(call includes,$(1),"$(notdir $(p)).h",$(BUILD)/$(p).o)) \
-	      $(call includes,$(1),"userstore.h",$(ENGINE)) \
-	      $(call includes,$(1),bench/,$(BUILD)/tests/bench.a) \
-	      $(call includes,$(1),(client/|xdpbed.h),$(BUILD)/tests/client.a) \
-	      $(call includes,$(1),(loader/|userstore.h),$(BUILD)/tests/loader.a)
+# "FILE.c:HEADER" for each line that includes one.
+INCLUDED   := $(shell grep -oE '^\#include "[^"]+' $(TEST_C) | sed 's/:\#include "/:/')
+includes    = $(if $(filter $(addprefix $(1).c:,$(2)),$(INCLUDED)),$(3))
+parts       = $(foreach p,$(TEST_PARTS),$(call includes,$(1),$(notdir $(p)).h,$(BUILD)/$(p).o)) \
+	      $(call includes,$(1),userstore.h,$(ENGINE)) \
+	      $(call includes,$(1),bench/%,$(BUILD)/tests/bench.a) \
+	      $(call includes,$(1),client/% xdpbed.h,$(BUILD)/tests/client.a) \
+	      $(call includes,$(1),loader/% userstore.h,$(BUILD)/tests/loader.a)
 
 ENGINE      = $(BUILD)/tests/common/engine.o $(BUILD)/tests/common/userbpf.o
 
@@ -143,8 +145,10 @@ soak: all
 model:
 	@tests/formal/test_spin.py
 
+# -O1 and line numbers: built in two thirds of the time of -O2 -g, and slower by 5 %.
 sanitize:
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san GUARDS=1 SAN='$(SAN_FLAGS)' all tests
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san GUARDS=1 SAN='$(SAN_FLAGS)' \
+		CFLAGS='-O1 -g1' all tests
 
 # The tests of RESP once more, on servers with several threads.
 .PHONY: threads

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 48
-# tests/run: alone
 """xkv-bench against real servers, and against servers that misbehave."""
 import collections
 import contextlib

@@ -133,14 +133,22 @@ program tests/test_b.sh <<<"$note"
 run -j 2
 [[ $(cut -d' ' -f1 "$LOG" | tr '\n' ' ') = 'begin begin end end ' ]] || fail "-j 2: both run at the same time"
 sum "2 passed, 0 failed, 0 skipped" 0 "two at a time"
-for says in alone 'needs disk'; do
-	rm "$LOG"
-	program tests/test_a.sh <<<"# tests/run: $says"$'\n'"$note"
-	program tests/test_b.sh <<<"# tests/run: ${says#alone}"$'\n'"$note"
-	run -j 2
-	[[ $(cut -d' ' -f1 "$LOG" | tr '\n' ' ') = 'begin end begin end ' ]] || fail "$says: one after the other"
-	sum "2 passed, 0 failed, 0 skipped" 0 "$says: not beside another"
+rm "$LOG"
+program tests/test_a.sh <<<"# tests/run: needs disk"$'\n'"$note"
+program tests/test_b.sh <<<"# tests/run: needs disk"$'\n'"$note"
+run -j 2
+[[ $(cut -d' ' -f1 "$LOG" | tr '\n' ' ') = 'begin end begin end ' ]] || fail "one after the other"
+sum "2 passed, 0 failed, 0 skipped" 0 "what needs the same is not run at the same time"
+for i in {0..9}; do
+	program "tests/test_$i.sh" <<<'exit 0'
 done
+# A child of its own, whose CPU time counts, too.
+# shellcheck disable=SC2016 # for the inner shell
+program tests/test_busy.sh <<<'sh -c "i=0; while [ \$i -lt 300000 ]; do i=\$((i + 1)); done"'
+run
+[[ $(awk '/^the slowest files:/ { getline; print ($4 >= 0.1), $6 }' "$TMP/out") = '1 test_busy.sh' ]] ||
+	fail "the slowest file stands first"
+sum "11 passed, 0 failed, 0 skipped" 0 "the slowest files are named"
 # shellcheck disable=SC2016 # for the inner shell
 names='echo "$XKV_TEST_PREFIX $TMPDIR"; false'
 program tests/test_a.sh <<<"$names"
