@@ -9,7 +9,7 @@
 
 bool client_pause_stops(struct caller *c, const struct command *cmd, const struct resp_arg *argv)
 {
-	if (command_runs_script(cmd))
+	if (command_counts_keys(cmd))
 		return script_may_write(c, cmd, argv);
 	return cmd->flags & CMD_WRITE || cmd->fn == cmd_publish || cmd->fn == cmd_spublish ||
 	       (cmd->fn == cmd_exec && transaction_of(c)->pause_stops);

@@ -35,6 +35,7 @@
 #define PUBSUB	 CMD_PUBSUB
 #define BUSY	 CMD_BUSY
 #define ALONE	 CMD_ALONE
+#define MOVABLE	 CMD_MOVABLE
 
 #define RO	 KEY_RO
 #define RW	 KEY_RW
@@ -838,14 +839,17 @@ struct flag_name {
 #define SHOWN_FLAGS (~0U & ~(CMD_QUEUES | CMD_ANY_ARGS | CMD_APART | CMD_ALONE))
 
 static const struct flag_name flag_names[] = {
-	{ CMD_WRITE, "write" },	      { CMD_READONLY, "readonly" }, { CMD_DENYOOM, "denyoom" },
-	{ CMD_ADMIN, "admin" },	      { CMD_NOSCRIPT, "noscript" }, { CMD_LOADING, "loading" },
-	{ CMD_STALE, "stale" },	      { CMD_FAST, "fast" },	    { CMD_NO_AUTH, "no_auth" },
-	{ CMD_NO_MULTI, "no_multi" }, { CMD_PUBSUB, "pubsub" },	    { CMD_BUSY, "allow_busy" },
+	{ CMD_WRITE, "write" },		{ CMD_READONLY, "readonly" }, { CMD_DENYOOM, "denyoom" },
+	{ CMD_ADMIN, "admin" },		{ CMD_NOSCRIPT, "noscript" }, { CMD_LOADING, "loading" },
+	{ CMD_STALE, "stale" },		{ CMD_FAST, "fast" },	      { CMD_NO_AUTH, "no_auth" },
+	{ CMD_NO_MULTI, "no_multi" },	{ CMD_PUBSUB, "pubsub" },     { CMD_BUSY, "allow_busy" },
+	{ CMD_MOVABLE, "movablekeys" },
 };
 
-static void reply_flags(struct reply *r, unsigned int flags)
+static void reply_flags(struct reply *r, const struct command *cmd)
 {
+	unsigned int flags = cmd->flags | (command_counts_keys(cmd) ? CMD_MOVABLE : 0);
+
 	reply_set(r, (size_t)__builtin_popcount(flags & SHOWN_FLAGS));
 	for (unsigned int i = 0; i < sizeof(flag_names) / sizeof(flag_names[0]); i++)
 		if (flags & flag_names[i].flag)
@@ -865,35 +869,55 @@ static void reply_categories(struct reply *r, const struct command *cmd)
 	}
 }
 
-/* The positions of the keys in the form of Redis 7: one range that starts at an index. */
-static void reply_key_specs(struct reply *r, const struct command *cmd)
+static void reply_number(struct reply *r, const char *field, int number)
 {
-	reply_set(r, cmd->first ? 1 : 0);
-	if (!cmd->first)
-		return;
+	reply_text(r, field);
+	reply_int(r, number);
+}
+
+/* A field that is a map of a type and its numbers, so many. */
+static void reply_typed(struct reply *r, const char *field, const char *type, unsigned int numbers)
+{
+	reply_text(r, field);
+	reply_map(r, 2);
+	reply_text(r, "type");
+	reply_text(r, type);
+	reply_text(r, "spec");
+	reply_map(r, numbers);
+}
+
+/* Keys with one use, in the form of Redis 7: a range from an index on; or their number is there. */
+static void reply_key_spec(struct reply *r, const struct command *cmd, int first, int last,
+			   unsigned int use)
+{
+	bool counted = command_counts_keys(cmd);
+
 	reply_map(r, 3);
 	reply_text(r, "flags");
-	reply_key_use(r, cmd->first_use);
-	reply_text(r, "begin_search");
-	reply_map(r, 2);
-	reply_text(r, "type");
-	reply_text(r, "index");
-	reply_text(r, "spec");
-	reply_map(r, 1);
-	reply_text(r, "index");
-	reply_int(r, cmd->first);
-	reply_text(r, "find_keys");
-	reply_map(r, 2);
-	reply_text(r, "type");
-	reply_text(r, "range");
-	reply_text(r, "spec");
-	reply_map(r, 3);
-	reply_text(r, "lastkey");
-	reply_int(r, cmd->last < 0 ? cmd->last : cmd->last - cmd->first);
-	reply_text(r, "keystep");
-	reply_int(r, cmd->step);
-	reply_text(r, "limit");
-	reply_int(r, 0);
+	reply_key_use(r, use);
+	reply_typed(r, "begin_search", "index", 1);
+	reply_number(r, "index", counted ? 2 : first);
+	reply_typed(r, "find_keys", counted ? "keynum" : "range", 3);
+	if (counted) {
+		reply_number(r, "keynumidx", 0);
+		reply_number(r, "firstkey", 1);
+		reply_number(r, "keystep", 1);
+	} else {
+		reply_number(r, "lastkey", last < 0 ? last : last - first);
+		reply_number(r, "keystep", cmd->step);
+		reply_number(r, "limit", 0);
+	}
+}
+
+static void reply_key_specs(struct reply *r, const struct command *cmd)
+{
+	bool unlike = cmd->first_use != cmd->rest_use;
+
+	reply_set(r, (cmd->first_use != 0) + (unsigned int)unlike);
+	if (cmd->first_use)
+		reply_key_spec(r, cmd, cmd->first, unlike ? cmd->first : cmd->last, cmd->first_use);
+	if (unlike)
+		reply_key_spec(r, cmd, cmd->first + 1, cmd->last, cmd->rest_use);
 }
 
 static void reply_command(struct reply *r, const struct command *cmd)
@@ -903,7 +927,7 @@ static void reply_command(struct reply *r, const struct command *cmd)
 	reply_array(r, 10);
 	reply_text(r, command_full_name(cmd, name));
 	reply_int(r, cmd->arity);
-	reply_flags(r, cmd->flags);
+	reply_flags(r, cmd);
 	reply_int(r, cmd->first);
 	reply_int(r, cmd->last);
 	reply_int(r, cmd->step);

@@ -50,14 +50,15 @@ enum command_flags {
 	CMD_LOADING = 0x20,
 	CMD_STALE = 0x40,
 	CMD_FAST = 0x80,
-	CMD_NO_AUTH = 0x100,  /* may be called before AUTH */
-	CMD_QUEUES = 0x200,   /* uses command_queue(); all other replies come behind what waits */
-	CMD_ANY_ARGS = 0x400, /* takes more than PLAIN_ARGS_MAX, without CMD_QUEUES */
-	CMD_NO_MULTI = 0x800, /* not after MULTI */
-	CMD_APART = 0x1000,   /* is no part of a transaction */
-	CMD_PUBSUB = 0x2000,  /* what Redis calls so; its keys are channels */
-	CMD_BUSY = 0x4000,    /* may be called while a script of another client runs */
-	CMD_ALONE = 0x8000,   /* needs all locks, though it is about one key: net/worker.h */
+	CMD_NO_AUTH = 0x100,   /* may be called before AUTH */
+	CMD_QUEUES = 0x200,    /* uses command_queue(); all other replies come behind what waits */
+	CMD_ANY_ARGS = 0x400,  /* takes more than PLAIN_ARGS_MAX, without CMD_QUEUES */
+	CMD_NO_MULTI = 0x800,  /* not after MULTI */
+	CMD_APART = 0x1000,    /* is no part of a transaction */
+	CMD_PUBSUB = 0x2000,   /* what Redis calls so; its keys are channels */
+	CMD_BUSY = 0x4000,     /* may be called while a script of another client runs */
+	CMD_ALONE = 0x8000,    /* needs all locks, though it is about one key: net/worker.h */
+	CMD_MOVABLE = 0x10000, /* also has keys elsewhere: COMMAND GETKEYS tells */
 };
 
 /* What a command does with a key, in Redis' words. */
@@ -388,8 +389,11 @@ const char *script_busy(const struct caller *c);
 /* getkeys.c: what a command does with a key, in Redis' words, as a set. */
 void reply_key_use(struct reply *r, unsigned int use);
 
-/* EVAL and its relatives: they name their keys behind a number. */
-bool command_runs_script(const struct command *cmd);
+/* Are its keys behind their number?  Those are the commands that run scripts. */
+static inline bool command_counts_keys(const struct command *cmd)
+{
+	return !cmd->first && cmd->first_use;
+}
 
 /*
  * Calls fn for each key, argument `at`, with enum key_use, until it returns false.  Returns whether

@@ -25,14 +25,15 @@ static bool bitfield_reads(unsigned int argc, const struct resp_arg *argv)
 static unsigned int use_of_call(const struct command *cmd, unsigned int argc,
 				const struct resp_arg *argv, int at)
 {
+	bool gets = cmd->fn != cmd_set;
+
 	if (cmd->fn == cmd_bitfield && bitfield_reads(argc, argv))
 		return KEY_RO | KEY_ACCESS;
-	if (cmd->fn != cmd_set)
-		return at == cmd->first ? cmd->first_use : cmd->rest_use;
-	for (unsigned int i = 3; i < argc; i++)
-		if (arg_is(&argv[i], "get"))
-			return KEY_RW | KEY_ACCESS | KEY_UPDATE;
-	return KEY_OW | KEY_UPDATE;
+	for (unsigned int i = 3; i < argc && !gets; i++)
+		gets = arg_is(&argv[i], "get");
+	if (!gets)
+		return KEY_OW | KEY_UPDATE;
+	return (at == cmd->first ? cmd->first_use : cmd->rest_use) & ~(unsigned int)KEY_VARIABLE;
 }
 
 void reply_key_use(struct reply *r, unsigned int use)
@@ -46,12 +47,6 @@ void reply_key_use(struct reply *r, unsigned int use)
 	for (unsigned int i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (use >> i & 1)
 			reply_status(r, names[i]);
-}
-
-bool command_runs_script(const struct command *cmd)
-{
-	return cmd->fn == cmd_eval || cmd->fn == cmd_eval_ro || cmd->fn == cmd_evalsha ||
-	       cmd->fn == cmd_evalsha_ro || cmd->fn == cmd_fcall || cmd->fn == cmd_fcall_ro;
 }
 
 static bool each_script_key(const struct command *cmd, unsigned int argc,
@@ -90,7 +85,7 @@ bool command_each_key(const struct command *cmd, unsigned int argc, const struct
 	int last = cmd->last < 0 ? (int)argc + cmd->last : cmd->last;
 	unsigned int store;
 
-	if (command_runs_script(cmd))
+	if (command_counts_keys(cmd))
 		return each_script_key(cmd, argc, argv, fn, arg);
 	if (!cmd->first || cmd->flags & CMD_PUBSUB)
 		return true;
@@ -128,7 +123,7 @@ static const struct command *called(struct caller *c, unsigned int argc,
 
 	if (!cmd)
 		reply_error(reply_to(c), "ERR Invalid command specified");
-	else if ((!cmd->first && !command_runs_script(cmd)) || cmd->flags & CMD_PUBSUB)
+	else if (!cmd->first_use || cmd->flags & CMD_PUBSUB)
 		reply_error(reply_to(c), "ERR The command has no key arguments");
 	else if (!command_arity_ok(cmd, argc))
 		reply_error(reply_to(c), "ERR Invalid number of arguments specified for command");

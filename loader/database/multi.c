@@ -327,7 +327,7 @@ static bool could_be_served(struct caller *c, const struct command *cmd, unsigne
 
 	while (i < argc && argv[i].len <= XKV_LONG_KEY_MAX)
 		i++;
-	if (i == argc || command_runs_script(cmd)) /* a script may leave a key alone */
+	if (i == argc || command_counts_keys(cmd)) /* a script may leave a key alone */
 		return true;
 	if (!command_each_key(cmd, argc, argv, check_queued_key, &x))
 		return false;

@@ -779,7 +779,7 @@ static bool keeps(unsigned int flags, const struct command *cmd)
 		return false;
 	if ((flags & TRACKING_OPTIN && !given) || (flags & TRACKING_OPTOUT && given))
 		return false;
-	return cmd->flags & CMD_READONLY && !(cmd->flags & CMD_PUBSUB) && !command_runs_script(cmd);
+	return cmd->flags & CMD_READONLY && !(cmd->flags & CMD_PUBSUB) && !command_counts_keys(cmd);
 }
 
 /* Of the command that is being executed, one whose keys are all its arguments. */
