@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The share of a command's CPU time in which xkvd's threads take turns.
+"""The share of xkvd's CPU time in which one of its threads is alone.
 
-Commands are executed with the lock of the server; calls that wait for, read and send the bytes of
-clients are made without it. So samples of perf in these calls are what threads do side by side,
-and 1 over the share of all others is what any number of threads can reach, of one thread's rate.
+Commands about one key are executed side by side; for all others a thread takes the locks of all
+(loader/net/worker.h), and INFO has the time for which it had them (threads_alone_usec). One over
+its share of the CPU time is what any number of threads can reach, of one thread's rate. Two threads
+have a CPU, so that a thread that is alone is not held up by the other one.
 Results go to build/bench-locked.json.
 """
 import argparse
+import os
 import subprocess
-import tempfile
-from collections import Counter
+import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import peers
-from harness import BUILD, die, machine, median, prepare, run, step, write_json
+from harness import BUILD, die, machine, median, prepare, step, write_json
 from resp import two_cpus
 
-ASIDE = ("sys_epoll_wait", "ksys_read", "writev")  # calls that are made without the lock
+THREADS = 2
 CELLS = {
     "GET": ("-t", "get"),
     "SET": ("-t", "set"),
@@ -37,30 +37,35 @@ def parse_args():
     return parser.parse_args()
 
 
-def is_aside(stack):
-    return any(name in stack for name in ASIDE)
+def cpu_seconds(server):
+    with open(f"/proc/{server.pid}/stat", encoding="ascii") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def share(server, cell, pipeline, args):
-    """Of the samples in xkvd those outside of the calls above."""
-    with tempfile.TemporaryDirectory(prefix="xkv-bench-") as place:
-        data = Path(place) / "perf.data"
-        load = subprocess.Popen(["redis-benchmark", "-p", str(server.port), "-q", "-d", "128",
-                                 "-r", str(args.keys), "-n", "1000000000", "-P", str(pipeline),
-                                 "-c", str(args.clients), *CELLS[cell]],
-                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            run("perf", "record", "-q", "-e", "cpu-clock", "-F", 2000, "-g", "-p", server.pid,
-                "-o", data, "--", "sleep", args.seconds, stderr=subprocess.DEVNULL)
-        finally:
-            load.kill()
-            load.wait()
-        stacks = run("perf", "script", "-i", data, "-F", "comm,ip,sym",
-                     stderr=subprocess.DEVNULL).split("\n\n")
-    found = Counter(is_aside(stack) for stack in stacks if stack.strip())
-    if sum(found.values()) < 100:
-        die("perf has seen less than 100 samples: is the machine busy with something else?")
-    return found[False] / sum(found.values())
+def alone_seconds(server):
+    info = subprocess.run(["redis-cli", "-p", str(server.port), "INFO", "stats"], text=True,
+                          stdout=subprocess.PIPE, check=True).stdout
+    return int(info.partition("threads_alone_usec:")[2].split()[0]) / 1e6
+
+
+def share(server, cpu, cell, pipeline, args):
+    """Of the CPU time of xkvd that in which one thread was alone; the clients are on `cpu`."""
+    load = subprocess.Popen(["taskset", "-c", str(cpu), "redis-benchmark", "-p", str(server.port),
+                             "-q", "-d", "128", "-r", str(args.keys), "-n", "1000000000",
+                             "-P", str(pipeline), "-c", str(args.clients), *CELLS[cell]],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(0.3)  # the clients connect
+        used, alone = cpu_seconds(server), alone_seconds(server)
+        time.sleep(args.seconds)
+        used, alone = cpu_seconds(server) - used, alone_seconds(server) - alone
+    finally:
+        load.kill()
+        load.wait()
+    if used < args.seconds / 10:
+        die("xkvd has done next to nothing: is the machine busy with something else?")
+    return alone / used
 
 
 def main():
@@ -70,13 +75,17 @@ def main():
     result = {"machine": machine(), **{k: v for k, v in vars(args).items() if k != "output"},
               "cells": []}
     with ExitStack() as stack:
-        server = peers.start(stack, "xkv", BUILD / "xkvd", two_cpus()[0], args.keys)
+        programs = {"xkv": BUILD / "xkvd"}
+        peers.add_threads(programs, THREADS)
+        server = peers.start(stack, peers.THREADS, programs[peers.THREADS], two_cpus()[0],
+                             args.keys)
         peers.load(server, args.keys)
-        print(f"\n{'command':>14} {'pipeline':>9} {'with the lock':>14} {'limit':>6}")
+        print(f"\n{'command':>14} {'pipeline':>9} {'alone':>14} {'limit':>6}")
         for cell in CELLS:
             for pipeline in pipelines:
                 step(f"{cell}, pipelines of {pipeline}")
-                shares = [share(server, cell, pipeline, args) for _ in range(args.rounds)]
+                shares = [share(server, two_cpus()[1], cell, pipeline, args)
+                          for _ in range(args.rounds)]
                 middle = median(shares)
                 result["cells"].append({"command": cell, "pipeline": pipeline,
                                         "locked": middle, "rounds": shares})

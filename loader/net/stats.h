@@ -23,6 +23,7 @@ enum counter {
 	STAT_ACL_KEY,
 	STAT_ACL_CHANNEL,
 	STAT_CONFLICTS, /* tries of transactions that are repeated: somebody changed a key */
+	STAT_ALONE_NS,	/* in which all other workers had to wait */
 	STAT_BYTES_IN,
 	STAT_BYTES_OUT,
 	STAT_UDP_LATE,	 /* datagrams that have waited for too long */

@@ -59,6 +59,7 @@ static void take_all(struct worker *w)
 	__atomic_store_n(&s->taken, s->taken + 1, __ATOMIC_RELAXED);
 	s->running = w;
 	w->holds = HOLDS_ALL;
+	w->alone_ns = monotonic_ns();
 }
 
 static void give_back(struct worker *w)
@@ -66,6 +67,7 @@ static void give_back(struct worker *w)
 	struct server *s = w->srv;
 
 	if (w->holds == HOLDS_ALL) {
+		w->stat[STAT_ALONE_NS] += monotonic_ns() - w->alone_ns;
 		s->running = NULL;
 		for (unsigned int i = 0; i < s->worker_count; i++)
 			if (s->worker[i] != w)

@@ -64,6 +64,7 @@ struct worker {
 	struct server *srv;
 	pthread_mutex_t own; /* not used by a single worker */
 	enum locks holds;
+	uint64_t alone_ns;	    /* monotonic: since when it has all */
 	struct ev_loop *loop;	    /* owned */
 	struct store_ctx *ctx;	    /* owned */
 	char *read_buffer;	    /* READ_BYTES; owned */

@@ -94,6 +94,9 @@ SOUND = [
     Case("transaction, datagram", "txn", programs(xkvd0="TXN,1", xdp0="ATOMIC,1")),
     Case("multi-get", "txn", programs(xkvd0="MULTIGET,1", xdp0="SET+DELETE,1", xkvd1="ATOMIC,1")),
 
+    Case("locks", "locks", []),
+    Case("locks, three workers", "locks", ["WORKERS=3", "EVENTS=2"]),
+
     Case("TCP", "tcp", []),
     Case("TCP, two losses", "tcp", ["LOSSES=2"]),
     Case("TCP, copies", "tcp", TCP_COPIES),
@@ -118,7 +121,7 @@ SOUND = [
 
 
 def without(switch, finds, who, model="entry"):
-    prefix = {"txn": "transactions: ", "tcp": "TCP: "}.get(model, "")
+    prefix = {"txn": "transactions: ", "tcp": "TCP: ", "locks": "locks: "}.get(model, "")
     name = prefix + switch
     return Case(name, model, who + switch.split(), finds)
 
@@ -187,6 +190,10 @@ BROKEN = [
     without("WAIT_FOR_LOCKS", "stuck", programs(xkvd0="TXN,1", xdp0="SET,1"), "txn"),
     without("NO_VALUE_RECHECK", "not_serializable",
             programs(xkvd0="MULTIGET,1", xkvd1="ATOMIC,1"), "txn"),
+    without("NOT_BEHIND", "starves", [], "locks"),
+    without("KEEP_OWN", "stuck", [], "locks"),
+    without("OWN_ONLY", "not_alone", [], "locks"),
+    without("NO_FLUSH", "late", [], "locks"),
     without("NO_POSITION", "wrong_reply", [], "tcp"),
     without("PUBLISH_WHEN_READ", "wrong_reply", [], "tcp"),
     without("NO_NEXT_BYTE", "wrong_request", ["PUSHES=1"], "tcp"),
@@ -206,6 +213,7 @@ QUICK = {"lists, a new span", "OWN_LIST_ONLY",
          "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK",
          "feed", "feed, room for all", "IGNORE_LOG", "OFF_FIRST",
          "COMPARE_AND_EXCHANGE", "NO_SECOND_LOOK",
+         "locks", "locks: NOT_BEHIND", "locks: KEEP_OWN", "locks: OWN_ONLY", "locks: NO_FLUSH",
          "TCP", "TCP: NO_POSITION", "TCP: NO_REPEAT", "TCP: ONE_OFFSET",
          "two transactions", "transaction, interrupted", "transactions: NO_VALIDATION",
          "transactions: VALIDATE_FIRST", "transactions: NO_ABSENT_LOCK",
