@@ -465,7 +465,7 @@ static void stats_section(struct metrics *m, struct server *s)
 		{ "client_output_buffer_limit_disconnections", COUNT(st[STAT_OUTPUT_CLOSED]), "redis_client_output_buffer_limit_disconnections_total", "clients that left too much unread" },
 		{ "protocol_errors", COUNT(st[STAT_PROTOCOL_ERRORS]), "xkv_protocol_errors_total", "clients that sent no RESP" },
 		{ "transaction_conflicts", COUNT(st[STAT_CONFLICTS]), "xkv_transaction_conflicts_total", "transactions that had to run again, because another client changed a key" },
-		{ "threads_alone_usec", NS(st[STAT_ALONE_NS]), "xkv_threads_alone_seconds_total", "time in which one thread had to be alone, for a command that is not about one key" },
+		{ "threads_alone_usec", NSEC(st[STAT_ALONE_NS]), "xkv_threads_alone_seconds_total", "time in which one thread had to be alone, for a command that is not about one key" },
 		{ "acl_access_denied_auth", COUNT(st[STAT_ACL_AUTH]), "redis_acl_access_denied_auth_total", "logins that were refused" },
 		{ "acl_access_denied_cmd", COUNT(st[STAT_ACL_COMMAND]), "redis_acl_access_denied_cmd_total", "commands that users had no right to" },
 		{ "acl_access_denied_key", COUNT(st[STAT_ACL_KEY]), "redis_acl_access_denied_key_total", "keys that users had no right to" },
