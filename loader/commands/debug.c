@@ -19,7 +19,8 @@ static void debug_sleep(struct caller *c, const struct resp_arg *arg)
 	if (seconds > 0 && seconds < 1e9) {
 		t.tv_sec = (time_t)seconds;
 		t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
-		nanosleep(&t, NULL);
+		while (nanosleep(&t, &t) && errno == EINTR)
+			; /* by the timer of scripts */
 	}
 	reply_ok(reply_to(c));
 }

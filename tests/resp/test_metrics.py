@@ -442,14 +442,14 @@ def test_many_at_once(xkv):
     for thread in threads:
         thread.start()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        texts = list(pool.map(lambda i: get(xkv, Accept=OPEN if i % 2 else "*/*"), range(60)))
+        texts = list(pool.map(lambda i: get(xkv, Accept=OPEN if i % 2 else "*/*"), range(200)))
     stop.set()
     for thread in threads:
         thread.join()
     assert all(status == 200 for status, _, _ in texts)
     for i, (_, headers, text) in enumerate(texts):
         assert text.endswith("# EOF\n") == headers["Content-Type"].startswith(OPEN) == bool(i % 2)
-    assert len(slowest) > 50 and sorted(slowest)[len(slowest) // 2] < 0.1
+    assert slowest and sorted(slowest)[len(slowest) // 2] < 0.1
 
 
 def test_keep_alive(xkv):
