@@ -467,7 +467,7 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 	ret = server_listen(x->server, err, ERR_LEN);
 	if (!ret)
 		ret = udp_open(&x->udp, x->cfg, &x->net, server_ctx(x->server),
-			       server_stat(x->server), err, ERR_LEN);
+			       server_stat(x->server), server_datagrams(x->server), err, ERR_LEN);
 	for (unsigned int i = 0; !ret && i < x->udp.count; i++)
 		ret = server_add_fd(x->server, x->udp.socket[i].fd, USES_CONTEXT, udp_readable,
 				    &x->udp.socket[i]);

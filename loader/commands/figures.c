@@ -802,9 +802,13 @@ static void driver_work(struct metrics *m, struct server *s)
 {
 	uint64_t runs = 0, ns = 0;
 
+	const struct durations *slow = &s->worker[0]->datagrams;
+
 	if (s->opt.attach)
 		attach_runs(s->opt.attach, &runs, &ns);
+	const struct histogram datagrams = histogram_of(slow->count, slow->ns, slow->times);
 	const struct figure figures[] = {
+		{ NULL, HISTOGRAM(&datagrams), "xkv_datagram_duration_seconds", "times that xkvd took for datagrams which the driver left to it" },
 		{ NULL, COUNT(runs), "xkv_xdp_runs_total", "runs of the XDP program; counted while kernel.bpf_stats_enabled is 1" },
 		{ NULL, NSEC(ns), "xkv_xdp_run_seconds_total", "time that these took" },
 	};

@@ -449,12 +449,14 @@ void client_skip_end(struct caller *c);
 void measure_inner(struct caller *c, const struct command *cmd, uint64_t ns, bool failed);
 /* Of all workers; and sections of INFO. */
 struct metrics;
+struct histogram;
 void command_stats_sum(const struct server *s, unsigned int id, struct command_stats *sum);
 void commandstats_section(struct metrics *m, struct server *s);
 /* Operations over UDP, where a metric has all commands. */
 void commandstats_udp(struct metrics *m, uint64_t driver, uint64_t xkvd);
 void latencystats_section(struct metrics *m, struct server *s);
 void errorstats_section(struct metrics *m, struct server *s);
+struct histogram histogram_of(uint64_t count, uint64_t ns, const uint64_t times[TIME_BUCKETS]);
 /* slowlog.c, latency.c: what only /metrics has. */
 void slowlog_metrics(struct metrics *m, struct server *s);
 void latency_metrics(struct metrics *m, struct server *s);

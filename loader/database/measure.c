@@ -20,18 +20,6 @@ static bool is_long(const struct command *cmd)
 	return !(cmd->flags & (CMD_FAST | CMD_QUEUES));
 }
 
-/* Times of an octave are in TIME_STEPS buckets; below 8 ns in one each. */
-static unsigned int time_bucket(uint64_t ns)
-{
-	unsigned int octave, bucket;
-
-	if (ns < TIME_STEPS)
-		return (unsigned int)ns;
-	octave = 63 - (unsigned int)__builtin_clzll(ns);
-	bucket = octave * TIME_STEPS + (unsigned int)(ns >> (octave - 3)) % TIME_STEPS;
-	return bucket < TIME_BUCKETS ? bucket : TIME_BUCKETS - 1;
-}
-
 /* --- measuring --- */
 
 void measure_finish(const struct measured *m)
@@ -322,13 +310,13 @@ static double percentile(const struct command_stats *st, double percent)
 #define FIRST_OCTAVE 8
 #define LAST_OCTAVE  33
 
-static struct histogram histogram_of(const struct command_stats *st)
+struct histogram histogram_of(uint64_t count, uint64_t ns, const uint64_t times[TIME_BUCKETS])
 {
-	struct histogram h = { .count = st->calls, .sum = (double)st->ns / 1e9 };
+	struct histogram h = { .count = count, .sum = (double)ns / 1e9 };
 	uint64_t upto = 0;
 
 	for (unsigned int i = 0; i < LAST_OCTAVE * TIME_STEPS; i++) {
-		upto += st->times[i];
+		upto += times[i];
 		if ((i + 1) % TIME_STEPS || (i + 1) / TIME_STEPS < FIRST_OCTAVE)
 			continue;
 		h.bucket[h.buckets].end = (double)time_bucket_end(i) / 1e9;
@@ -351,7 +339,7 @@ void latencystats_section(struct metrics *m, struct server *s)
 		if (!st.calls)
 			continue;
 		snprintf(name, sizeof(name), "latency_percentiles_usec_%s", full);
-		const struct histogram h = histogram_of(&st);
+		const struct histogram h = histogram_of(st.calls, st.ns, st.times);
 		const struct figure figures[] = {
 			{ "p50", REAL(percentile(&st, 50), 3) },
 			{ "p99", REAL(percentile(&st, 99), 3) },

@@ -30,9 +30,7 @@ struct worker;
 #define COMMAND_IDS	320 /* commands and subcommands, at most */
 #define BATCH_COMMANDS	64
 #define TRIED_COMMANDS	32
-#define TIME_STEPS	8		  /* of an octave: a percentile is exact to 1/8 */
-#define TIME_BUCKETS	(40 * TIME_STEPS) /* up to 2^40 ns, 18 minutes */
-#define LATENCY_SAMPLES 160		  /* kept of an event, as in Redis */
+#define LATENCY_SAMPLES 160 /* kept of an event, as in Redis */
 
 struct command_stats {
 	uint64_t calls, rejected, failed, ns;
@@ -127,13 +125,5 @@ void slowlog_trim(struct slowlog *log, unsigned int count);
 
 /* latency.c: records it as an event. */
 void latency_add(const struct measured *m);
-
-/* The duration in ns that bucket `i` of command_stats.times ends before. */
-static inline uint64_t time_bucket_end(unsigned int i)
-{
-	unsigned int octave = i / TIME_STEPS;
-
-	return octave < 3 ? i + 1 : (uint64_t)(TIME_STEPS + i % TIME_STEPS + 1) << (octave - 3);
-}
 
 #endif

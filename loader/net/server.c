@@ -678,6 +678,11 @@ uint64_t *server_stat(struct server *s)
 	return s->worker[0]->stat;
 }
 
+struct durations *server_datagrams(struct server *s)
+{
+	return &s->worker[0]->datagrams;
+}
+
 /* --- sums over the workers --- */
 
 void server_stats(const struct server *s, uint64_t stat[STATS])

@@ -22,6 +22,7 @@
 
 struct server;
 struct attach;
+struct durations;
 struct executor;
 
 struct server_options {
@@ -89,6 +90,8 @@ struct store_ctx *server_ctx(struct server *s);
 
 /* What that thread counts, by enum counter (net/stats.h). */
 uint64_t *server_stat(struct server *s);
+/* The same of the datagrams that it answers. */
+struct durations *server_datagrams(struct server *s);
 
 /*
  * Runs until SIGTERM, SIGINT or SHUTDOWN; notifies systemd of READY and STOPPING.  With `save`

@@ -40,6 +40,35 @@ enum counter {
 	STATS,
 };
 
+#define TIME_STEPS   8		       /* of an octave: a percentile is exact to 1/8 */
+#define TIME_BUCKETS (40 * TIME_STEPS) /* up to 2^40 ns, 18 minutes */
+
+/* What something took, each time since the start. */
+struct durations {
+	uint64_t count, ns;
+	uint64_t times[TIME_BUCKETS]; /* by their duration: see time_bucket() */
+};
+
+/* Times of an octave are in TIME_STEPS buckets; below 8 ns in one each. */
+static inline unsigned int time_bucket(uint64_t ns)
+{
+	unsigned int octave, bucket;
+
+	if (ns < TIME_STEPS)
+		return (unsigned int)ns;
+	octave = 63 - (unsigned int)__builtin_clzll(ns);
+	bucket = octave * TIME_STEPS + (unsigned int)(ns >> (octave - 3)) % TIME_STEPS;
+	return bucket < TIME_BUCKETS ? bucket : TIME_BUCKETS - 1;
+}
+
+/* The duration in ns that this bucket ends before. */
+static inline uint64_t time_bucket_end(unsigned int i)
+{
+	unsigned int octave = i / TIME_STEPS;
+
+	return octave < 3 ? i + 1 : (uint64_t)(TIME_STEPS + i % TIME_STEPS + 1) << (octave - 3);
+}
+
 #define ERROR_CODES    32 /* more, longer and empty ones are counted in `total` only */
 #define ERROR_CODE_MAX 16
 

@@ -166,12 +166,12 @@ static int open_address(struct udp *udp, const char *address, unsigned int port,
 }
 
 int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_ctx *ctx,
-	     uint64_t *stat, char *err, size_t err_len)
+	     uint64_t *stat, struct durations *durations, char *err, size_t err_len)
 {
 	const char *const all[] = { "*", "::*" }, *const loopback[] = { "127.0.0.1", "-::1" };
 	int ret = 0;
 
-	*udp = (struct udp){ .net = net, .ctx = ctx, .stat = stat };
+	*udp = (struct udp){ .net = net, .ctx = ctx, .stat = stat, .durations = durations };
 	if (!cfg->port)
 		return 0;
 	udp->check_link = !cfg->bind_count && cfg->interface[0];
@@ -316,13 +316,25 @@ static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 		log_debug("a reply could not be sent: %s", strerror(errno));
 }
 
+static void note_duration(struct durations *d, uint64_t ns)
+{
+	d->count++;
+	d->ns += ns;
+	d->times[time_bucket(ns)]++;
+}
+
 /* Is all answered?  If not, the time is over: a datagram may be many operations on large values. */
 static bool answer_all(const struct udp_socket *s, uint64_t end)
 {
+	uint64_t now = monotonic_ns(), before;
 	struct udp_batch *b = s->batch;
 
-	while (b->next < b->got && monotonic_ns() < end)
+	while (b->next < b->got && now < end) {
 		answer(s->udp, s->fd, b, b->next++);
+		before = now;
+		now = monotonic_ns();
+		note_duration(s->udp->durations, now - before);
+	}
 	return b->next == b->got;
 }
 

@@ -19,7 +19,8 @@ struct udp_socket {
 struct udp {
 	struct net *net;
 	struct store_ctx *ctx;
-	uint64_t *stat;	 /* by enum counter */
+	uint64_t *stat; /* by enum counter */
+	struct durations *durations;
 	bool check_link; /* the sockets are bound to all addresses: only our links count */
 	unsigned int count;
 	struct udp_socket socket[UDP_SOCKETS_MAX];
@@ -27,11 +28,11 @@ struct udp {
 
 /*
  * Opens a socket for each address of `bind`; without one, for all addresses (with an interface) or
- * for loopback.  `ctx` belongs to the thread that will call udp_readable(), and `stat` is what
- * it counts.  0, or -errno with an error message.
+ * for loopback.  `ctx` belongs to the thread that will call udp_readable(); `stat` and
+ * `durations` are what it counts.  0, or -errno with an error message.
  */
 int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_ctx *ctx,
-	     uint64_t *stat, char *err, size_t err_len);
+	     uint64_t *stat, struct durations *durations, char *err, size_t err_len);
 void udp_close(struct udp *udp);
 
 /* To be called when our addresses may have changed. */

@@ -95,6 +95,7 @@ struct worker {
 	uint64_t now_ns;
 	uint64_t messages;	    /* sent to clients, and what took as long; only grows */
 	uint64_t stat[STATS];	    /* only grow */
+	struct durations datagrams; /* of the first worker: what the driver has left to us */
 	struct error_counts errors; /* since CONFIG RESETSTAT */
 	const struct executor *executor;
 	/* executor.worker_bytes, used by database/ only */

@@ -60,6 +60,20 @@ def test_udp(daemon):
     assert sum(value for name, value in grown.items() if "xkv_cpu_replies_total" in name) == 100
 
 
+def test_slow_path(daemon):
+    """Datagrams that the driver leaves to xkvd are counted there, with the time that they take."""
+    before = read(daemon)
+    with daemon.udp() as udp:
+        udp.by_xkvd()
+        for i in range(30):
+            udp.set(b"k%d" % i, b"v")
+    grown, name = growth(before, read(daemon)), "xkv_datagram_duration_seconds"
+    assert grown[f"{name}_count"] == grown['redis_commands_total{cmd="udp_xkvd"}'] == 30
+    assert grown[f'{name}_bucket{{le="+Inf"}}'] == 30
+    assert 1e-6 < grown[f"{name}_sum"] / 30 < 0.1
+    assert grown["xkv_udp_operations_xkvd_total"] == 30
+
+
 def test_every_metric_is_documented(daemon):
     redis = daemon.redis()
     for _ in range(20):
@@ -72,8 +86,7 @@ def test_every_metric_is_documented(daemon):
     for name in found:
         name, _, labels = name.partition("{")
         names = re.findall(r'(\w+)="', labels)
-        if "le" in names or name.startswith("xkv_command_duration_seconds"):
-            name = "xkv_command_duration_seconds"
+        name = re.sub(r"(duration_seconds)_(bucket|sum|count)$", r"\1", name)
         assert name in known or name in absent, name
         assert [label for label in names if label != "le"] == metrics.labels_of(name), name
 

@@ -177,6 +177,7 @@ def test_values_are_those_of_info(xkv):
     info, found = r.info("everything"), scrape(xkv)
     for field, name in SAME.items():
         assert only(found, name) == info[field], name
+    assert (info["keyspace_hits"], info["keyspace_misses"]) == (9, 1)
     assert only(found, "redis_up") == 1
     assert abs(only(found, "redis_uptime_in_seconds") - info["uptime_in_seconds"]) <= 1
     start = time.time() - info["uptime_in_seconds"]

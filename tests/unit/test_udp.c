@@ -26,6 +26,7 @@
 static struct xkv_config shared = { .payload4 = 1472 };
 static struct net net = { .shared = &shared };
 static uint64_t stat[STATS];
+static struct durations durations;
 static struct udp udp;
 static int client;
 
@@ -80,11 +81,12 @@ static int open_udp(void **state)
 
 	(void)state;
 	memset(stat, 0, sizeof(stat));
+	memset(&durations, 0, sizeof(durations));
 	memset(served, 0, sizeof(served));
 	served_count = 0;
 	cost_ns = 0;
 	set_forward = 0;
-	assert_int_equal(udp_open(&udp, &cfg, &net, NULL, stat, err, sizeof(err)), 0);
+	assert_int_equal(udp_open(&udp, &cfg, &net, NULL, stat, &durations, err, sizeof(err)), 0);
 	client = socket(AF_INET, SOCK_DGRAM, 0);
 	assert_int_equal(connect(client, (struct sockaddr *)&to, sizeof(to)), 0);
 	return 0;
@@ -132,6 +134,9 @@ static void test_turns(void **state)
 		assert_string_equal(served, turns[i]);
 	}
 	assert_string_equal(replies(), "abcdefghij");
+	assert_int_equal(durations.count, 10);
+	assert_int_equal(durations.ns, 10 * 400000);
+	assert_int_equal(durations.times[time_bucket(400000)], 10);
 }
 
 /* One that takes longer than a turn has one of its own; what came later waits behind the rest. */
