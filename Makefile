@@ -64,18 +64,23 @@ BENCHES := $(addprefix bench-,quick redis resp tcp memory hitratio stages pauses
 .SECONDARY: # intermediate objects are kept
 all: $(BIN)
 
-$(BUILD)/%.bpf.o: bpf/%.bpf.c
+# Everything is compiled anew with another GUARDS, or other sanitizers: objects would not fit.
+$(BUILD)/checking: always
+	@mkdir -p $(@D)
+	@echo '$(SAN) $(CHECKING)' | cmp -s - $@ || echo '$(SAN) $(CHECKING)' >$@
+
+$(BUILD)/%.bpf.o: bpf/%.bpf.c $(BUILD)/checking
 	$(log) CLANG $@
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
 
 # Of the test bed and of the benchmarks.
-$(BUILD)/%.bpf.o: scripts/%.bpf.c
+$(BUILD)/%.bpf.o: scripts/%.bpf.c $(BUILD)/checking
 	$(log) CLANG $@
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
 
-$(BUILD)/bench/bpf/%.bpf.o: bench/bpf/%.bpf.c
+$(BUILD)/bench/bpf/%.bpf.o: bench/bpf/%.bpf.c $(BUILD)/checking
 	$(log) CLANG $@
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
@@ -84,7 +89,7 @@ $(BUILD)/%.skel.h: $(BUILD)/%.bpf.o
 	$(log) SKEL $@
 	$(Q)$(BPFTOOL) gen skeleton $< name $(subst -,_,$(basename $(basename $(@F))))_bpf > $@.tmp && mv $@.tmp $@
 
-$(BUILD)/%.o: %.c
+$(BUILD)/%.o: %.c $(BUILD)/checking
 	$(log) CC $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(XCFLAGS) $(CFLAGS) -c $< -o $@

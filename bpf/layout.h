@@ -31,10 +31,22 @@
 #include "proto.h"
 
 #define XKV_LAYOUT_MAGIC 0x584b5631 /* "XKV1" */
-#define XKV_DATA_VERSION 11	    /* increment it when anything of the data changes its meaning */
+/* Increment it when anything of the data changes its meaning.  A checking build has another. */
+#define XKV_DATA_VERSION (11 + XKV_GUARD_BYTES * 1000)
 
 /* What CPUs write without each other is not in one cache line. */
 #define XKV_CACHE_LINE __attribute__((aligned(64)))
+
+/*
+ * In a checking build (-DXKV_GUARDS) no entry reaches into the last word of its slot, which always
+ * holds XKV_GUARD: whoever writes beyond an entry that fits exactly has written there.
+ */
+#ifdef XKV_GUARDS
+#define XKV_GUARD_BYTES 8
+#else
+#define XKV_GUARD_BYTES 0
+#endif
+#define XKV_GUARD 0x4755415244454421 /* "GUARDED!" */
 
 /* ---- references: where a slot is, in 40 bits ---------------------------- */
 
@@ -100,17 +112,6 @@ struct xkv_slot {
 
 #define XKV_CLASS_ORPHAN 0x80
 #define XKV_CLASS_MASK	 0x7f
-
-/*
- * In a checking build (-DXKV_GUARDS) no entry reaches into the last word of its slot, which always
- * holds XKV_GUARD: whoever writes beyond an entry that fits exactly has written there.
- */
-#ifdef XKV_GUARDS
-#define XKV_GUARD_BYTES 8
-#else
-#define XKV_GUARD_BYTES 0
-#endif
-#define XKV_GUARD 0x4755415244454421 /* "GUARDED!" */
 
 /* Bytes that an entry takes in a slot. */
 #define XKV_SLOT_NEED(klen, vlen)                                                                  \

@@ -54,7 +54,7 @@ endef
 $(foreach t,$(basename $(TEST_MAIN)),$(eval $(call test_program,$(t))))
 
 # The BPF programs with something of a test in them.
-$(BUILD)/tests/%.bpf.o: tests/%.bpf.c
+$(BUILD)/tests/%.bpf.o: tests/%.bpf.c $(BUILD)/checking
 	$(log) CLANG $@
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
@@ -72,7 +72,7 @@ ENGINE_FLAGS  := -D__bpf__ -D__TARGET_ARCH_$(ARCH) -Itests/common/engine \
 	-Wno-unused-parameter -Wno-attributes -Wno-address-of-packed-member \
 	-Wno-implicit-fallthrough -Wno-missing-prototypes -Wno-strict-prototypes
 ENGINE_GLOBAL := engine_maps engine_map_count engine_run engine_slots engine_commit
-$(BUILD)/tests/common/engine.o: tests/common/engine.c
+$(BUILD)/tests/common/engine.o: tests/common/engine.c $(BUILD)/checking
 	$(log) CC $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(filter-out -fsanitize=thread,$(XCFLAGS)) -iquote tests/common $(CFLAGS) \
@@ -80,7 +80,7 @@ $(BUILD)/tests/common/engine.o: tests/common/engine.c
 	$(Q)objcopy $(ENGINE_GLOBAL:%=-G %) $@
 
 # Some tests may include skeletons.
-$(BUILD)/tests/%.o: tests/%.c | $(BUILD)/xkv.skel.h
+$(BUILD)/tests/%.o: tests/%.c $(BUILD)/checking | $(BUILD)/xkv.skel.h
 	$(log) CC $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(XCFLAGS) -iquote tests/common $(CFLAGS) -c $< -o $@

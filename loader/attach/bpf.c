@@ -345,6 +345,18 @@ static int adopt_map(struct bpf *b, const struct config *cfg, int id, struct rep
 	return ret ? ret : 1;
 }
 
+/* Slots that xkvd had in hand are noted there, for the next transaction for instance. */
+static void warn_of_slots(const struct config *cfg, int id)
+{
+	char path[512];
+
+	bpf_map_path(path, sizeof(path), cfg, id);
+	if ((id == BPF_BATCH || id == BPF_TXN) && access(path, F_OK))
+		log_warning("%s is missing: what xkvd had in hand when it ended, some slots that "
+			    "`xkv check` names, is lost until `xkvd --detach`",
+			    path);
+}
+
 /*
  * All maps of the data are there, or none: anything else is somebody else's directory, or one that
  * is half made.
@@ -352,6 +364,7 @@ static int adopt_map(struct bpf *b, const struct config *cfg, int id, struct rep
 static int adopt_maps(struct bpf *b, const struct config *cfg, struct replaced *old, char *err,
 		      size_t err_len)
 {
+	const char *missing = NULL;
 	int found = 0, any = 0, ret;
 
 	for (int id = 0; id < BPF_MAPS; id++) {
@@ -360,14 +373,18 @@ static int adopt_maps(struct bpf *b, const struct config *cfg, struct replaced *
 			return ret;
 		found += ret || is_scratch(id);
 		any |= ret;
+		if (!ret && !is_scratch(id))
+			missing = bpf_map_names[id];
 	}
 	b->adopted = any && found == BPF_MAPS;
 	if (any && !b->adopted)
 		return fail(-EINVAL, err, err_len,
-			    "%s holds some of xkv's maps but not all, so what is in them cannot be "
-			    "saved any more: if it may go, `xkvd --detach --pin-dir %s`, and the "
-			    "next start loads the last snapshot",
-			    cfg->pin_dir, cfg->pin_dir);
+			    "%s holds some of xkv's maps but not all (%s is missing), so what is "
+			    "in them cannot be saved any more: if it may go, `xkvd --detach "
+			    "--pin-dir %s`, and the next start loads the last snapshot",
+			    cfg->pin_dir, missing, cfg->pin_dir);
+	for (int id = 0; b->adopted && id < BPF_MAPS; id++)
+		warn_of_slots(cfg, id);
 	return 0;
 }
 

@@ -56,9 +56,40 @@ static int refuse(const struct config *cfg, const struct head *head, char *err, 
 		    newer ? "the newer" : "that", newer ? ", or, to go back to this one" : "");
 }
 
+/* Does the index have an entry, or is it unreadable?  False: it is empty, or not there. */
+static bool has_data(const struct config *cfg)
+{
+	struct bpf_map_info info = {};
+	__u32 len = sizeof(info);
+	const __u64 *index;
+	bool found = false;
+	char path[512];
+	size_t words;
+	int fd;
+
+	bpf_map_path(path, sizeof(path), cfg, BPF_INDEX);
+	fd = bpf_obj_get(path);
+	if (fd < 0)
+		return errno != ENOENT;
+	if (bpf_obj_get_info_by_fd(fd, &info, &len) || info.type != BPF_MAP_TYPE_ARRAY) {
+		close(fd);
+		return true;
+	}
+	words = (size_t)info.value_size * info.max_entries / sizeof(*index);
+	index = mmap(NULL, words * sizeof(*index), PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	if (index == MAP_FAILED)
+		return true;
+	for (size_t i = 0; i < words && !found; i++)
+		found = index[i];
+	munmap((void *)index, words * sizeof(*index));
+	return found;
+}
+
 /*
  * An xkvd that was killed while it pinned new maps, or removed them after a start that failed:
- * nothing was ever served from them.
+ * nothing was ever served from them.  Without a configuration that tells, they have to be empty:
+ * somebody may have removed just that.
  */
 static int remove_half_made(const struct config *cfg, const struct head *head, char *err,
 			    size_t err_len)
@@ -67,7 +98,7 @@ static int remove_half_made(const struct config *cfg, const struct head *head, c
 	int ret;
 
 	bpf_pinned_ids(cfg, &ids);
-	if (!ids.count || ids.count == BPF_MAPS || (head && head->magic))
+	if (!ids.count || ids.count == BPF_MAPS || (head ? head->magic : has_data(cfg)))
 		return 0;
 	if (holders_check(cfg, &ids, err, err_len))
 		return 0; /* not half-made, but damaged */

@@ -299,6 +299,38 @@ def test_killed_while_it_removes_new_maps(xkvd, big_file):
     assert d.redis().dbsize() == 0
 
 
+@pytest.mark.parametrize("missing", [["xkv_config"], ["xkv_config", "xkv_tally"]])
+def test_a_store_that_has_lost_its_configuration_is_no_remains(bed, xkvd, missing):
+    """Nothing says that it is complete, and no program holds it, but it has data."""
+    d = xkvd("--save", "")
+    d.redis().set("key", "value")
+    d.stop()
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off")
+    for name in missing:
+        (d.pins / name).rename(d.pins / f"{name}_gone")
+    d.start(wait=False)
+    assert d.process.wait(20) != 0
+    assert f"({missing[-1]} is missing)" in d.log() and "xkvd --detach" in d.log()
+    for name in missing:
+        (d.pins / f"{name}_gone").rename(d.pins / name)
+    d.start()
+    assert "adopted the store" in d.log() and d.redis().get("key") == b"value"
+
+
+@pytest.mark.parametrize("name", ["xkv_txn", "xkv_batch"])
+def test_a_store_without_its_scratch(xkvd, name):
+    """What was in hand is lost, and said to be."""
+    d = xkvd("--save", "")
+    d.redis().mset({f"key:{i}": i for i in range(100)})
+    d.kill()
+    (d.pins / name).unlink()
+    d.start()
+    assert f"{name} is missing" in d.log()
+    assert d.redis().dbsize() == 100
+    d.kill()
+    d.detach()  # `xkv check` would name slots that are lost
+
+
 def test_killed_at_any_time_of_the_start(xkvd):
     """The next start succeeds, whatever had been pinned by then."""
     d = xkvd("--save", "")

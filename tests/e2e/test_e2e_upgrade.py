@@ -13,7 +13,7 @@ import pytest
 from conftest import BUILD, ROOT, run
 from test_e2e_crash import Traffic
 
-CURRENT = int(re.search(r"XKV_DATA_VERSION (\d+)", (ROOT / "bpf/layout.h").read_text())[1])
+CURRENT = int(re.search(r"XKV_DATA_VERSION \((\d+)", (ROOT / "bpf/layout.h").read_text())[1])
 
 
 def set_layout(d, layout):

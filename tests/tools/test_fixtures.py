@@ -5,6 +5,7 @@ tests/run: once
 import re
 import socket
 import struct
+import subprocess
 
 import proto
 import pytest
@@ -95,3 +96,20 @@ def test_the_kernel_takes_frames_that_we_build(bed):
             client.send(proto.frame(b"wrong", src, dst, dport=7779, csum=0xBAD))
             client.send(proto.frame(b"right", src, dst, dport=7779))
             assert server.recv(100) == b"right"
+
+
+def test_builds_with_guards_do_not_mix(tmp_path):
+    """Neither objects in one directory nor stores."""
+    build, made = tmp_path / "build", tmp_path / "build/client/output.o"
+
+    def make(*options):
+        subprocess.run(["make", "-s", "-C", ROOT, f"BUILD={build}", *options, made], check=True)
+        return made.stat().st_mtime_ns
+
+    assert make() == (plain := make())
+    assert make("GUARDS=1") > plain
+    versions = [subprocess.run(["cc", "-E", "-xc", "-", "-iquote", ROOT, *option], check=True,
+                               capture_output=True, text=True,
+                               input='#include "bpf/layout.h"\nXKV_DATA_VERSION\n')
+                .stdout.splitlines()[-1] for option in ([], ["-DXKV_GUARDS"])]
+    assert eval(versions[0]) != eval(versions[1])  # noqa: S307
