@@ -11,7 +11,7 @@
 
 #define MAX_ERRORS 20 /* of a file that are reported one by one */
 
-static int read_file(struct config_builder *b, const char *path, struct sink *all);
+static int config_read_into(struct config_builder *b, const char *path, struct sink *all);
 
 /* As in Redis 7.0: a pattern need not match, a file has to be there. */
 static int include(struct config_builder *b, int argc, char *const argv[], struct sink *all,
@@ -25,22 +25,22 @@ static int include(struct config_builder *b, int argc, char *const argv[], struc
 	if (!argv[0][strcspn(argv[0], "*?[")]) {
 		if (access(argv[0], R_OK))
 			return bad(err, "include: cannot read %s: %s", argv[0], strerror(errno));
-		return read_file(b, argv[0], all) ? -ECANCELED : 0;
+		return config_read_into(b, argv[0], all) ? -ECANCELED : 0;
 	}
 	ret = glob(argv[0], 0, NULL, &found);
 	if (ret && ret != GLOB_NOMATCH)
 		return bad(err, "include: cannot read what %s names", argv[0]);
 	ret = 0;
 	for (size_t i = 0; i < found.gl_pathc; i++)
-		if (read_file(b, found.gl_pathv[i], all))
+		if (config_read_into(b, found.gl_pathv[i], all))
 			ret = -ECANCELED;
 	globfree(&found);
 	return ret;
 }
 
 /* -ECANCELED: the errors, of an included file, have been written to `all`. */
-static int read_line(struct config_builder *b, char *line, size_t len, struct sink *all,
-		     struct sink *err)
+static int config_read_line(struct config_builder *b, char *line, size_t len, struct sink *all,
+			    struct sink *err)
 {
 	char *words[MAX_WORDS + 1], *cursor = line, *end = line + len;
 	size_t word_len[MAX_WORDS + 1];
@@ -97,7 +97,7 @@ static int read_lines(struct config_builder *b, FILE *in, struct sink *all)
 	while (errno = 0, (len = getline(&line, &room, in)) >= 0) {
 		b->at.line++;
 		sink = sink_of(text, sizeof(text));
-		one = read_line(b, line, (size_t)len, all, &sink);
+		one = config_read_line(b, line, (size_t)len, all, &sink);
 		if (one == -ECANCELED)
 			ret = -EINVAL;
 		else if (one && ++errors <= MAX_ERRORS)
@@ -115,7 +115,7 @@ static int read_lines(struct config_builder *b, FILE *in, struct sink *all)
 }
 
 /* One file, and those that it includes, each at its place. */
-static int read_file(struct config_builder *b, const char *path, struct sink *all)
+static int config_read_into(struct config_builder *b, const char *path, struct sink *all)
 {
 	struct config_line outer = b->at;
 	FILE *in;
@@ -144,7 +144,7 @@ int config_read_file(struct config_builder *b, const char *path, char *err, size
 	struct sink all = sink_of(err, err_len);
 
 	b->interface_given = false;
-	return read_file(b, path, &all);
+	return config_read_into(b, path, &all);
 }
 
 int config_read_args(struct config_builder *b, int argc, char *const argv[], char *err,

@@ -126,7 +126,8 @@ static const struct {
 static struct acl_command catalog[COMMAND_IDS + ACL_OTHERS_MAX];
 static unsigned int count;
 
-static void add(unsigned int id, const char *name, size_t len, unsigned int categories, bool ours)
+static void catalog_add(unsigned int id, const char *name, size_t len, unsigned int categories,
+			bool ours)
 {
 	struct acl_command *c = &catalog[count++];
 
@@ -145,7 +146,7 @@ static void add_others(void)
 			size_t len = strcspn(at, " ");
 
 			if (!acl_catalog_find(at, len))
-				add(id++, at, len, others[i].categories, false);
+				catalog_add(id++, at, len, others[i].categories, false);
 			at += len;
 		}
 }
@@ -173,7 +174,7 @@ void acl_catalog_fill(void)
 		return;
 	for (unsigned int id = 0; (cmd = command_by_id(id)); id++) {
 		command_full_name(cmd, name);
-		add(id, name, strlen(name), categories_of(cmd), true);
+		catalog_add(id, name, strlen(name), categories_of(cmd), true);
 	}
 	add_others();
 	find_parents();

@@ -107,7 +107,7 @@ static void read_user(struct reader *r, unsigned int argc, const struct resp_arg
 }
 
 /* Words are what is between two blanks, perhaps nothing. */
-static void read_line(struct reader *r, char *line, size_t len)
+static void acl_file_read_line(struct reader *r, char *line, size_t len)
 {
 	unsigned int argc = 0;
 	struct resp_arg *argv;
@@ -134,7 +134,7 @@ static void read_line(struct reader *r, char *line, size_t len)
 	free(argv);
 }
 
-static void read_file(struct reader *r)
+static void acl_file_read_file(struct reader *r)
 {
 	FILE *file = fopen(r->path, "re");
 	char *line = NULL;
@@ -146,7 +146,7 @@ static void read_file(struct reader *r)
 		return;
 	}
 	for (r->line = 1; (len = getline(&line, &room, file)) >= 0; r->line++)
-		read_line(r, line, (size_t)len);
+		acl_file_read_line(r, line, (size_t)len);
 	if (ferror(file))
 		complain(r, "%s: cannot be read. ", r->path);
 	if (r->untold)
@@ -179,7 +179,7 @@ int acl_file_load(const struct config *cfg, struct acl_users *to, char **errors)
 	r.errors = open_memstream(errors, &len);
 	if (!r.errors)
 		return -ENOMEM;
-	read_file(&r);
+	acl_file_read_file(&r);
 	if (fclose(r.errors) || add_default(cfg, to)) {
 		free(*errors);
 		*errors = NULL;

@@ -136,8 +136,8 @@ static struct resp_arg shortened(const struct resp_arg *text)
 	return part;
 }
 
-static void add(struct caller *c, enum acl_context context, enum acl_verdict why,
-		const struct resp_arg *object_name, const struct resp_arg *user_name)
+static void acl_log_put(struct caller *c, enum acl_context context, enum acl_verdict why,
+			const struct resp_arg *object_name, const struct resp_arg *user_name)
 {
 	const struct resp_arg object = shortened(object_name), user = shortened(user_name);
 	const char *where = context == ACL_SCRIPT			     ? "lua"
@@ -163,7 +163,7 @@ void acl_log_add(struct caller *c, enum acl_context context, enum acl_verdict wh
 {
 	count(c, why);
 	pthread_mutex_lock(&adding);
-	add(c, context, why, object, user);
+	acl_log_put(c, context, why, object, user);
 	pthread_mutex_unlock(&adding);
 }
 

@@ -572,7 +572,7 @@ static const char *alone_text(const struct attach *a)
 }
 
 /* Logs where we stand; `before` is where we did. */
-static void tell(const struct attach *a, enum attach_place before)
+static void attach_tell(const struct attach *a, enum attach_place before)
 {
 	const char *name = a->cfg->interface;
 	char now[IF_NAMESIZE];
@@ -648,7 +648,7 @@ void attach_look(struct attach *a)
 	look(a);
 	now = now_ms();
 	if (a->place != before || a->seen.ifindex != was) {
-		tell(a, before);
+		attach_tell(a, before);
 		/* It has been there for long: nobody takes it off time and again. */
 		if (now - a->attached_ms > WAIT_MOST_MS || a->place == PLACE_GONE)
 			a->wait_ms = WAIT_FIRST_MS;
@@ -659,7 +659,7 @@ void attach_look(struct attach *a)
 	reattach(a, now);
 	look(a);
 	if (a->place != PLACE_FREE)
-		tell(a, PLACE_FREE);
+		attach_tell(a, PLACE_FREE);
 }
 
 void attach_runs(const struct attach *a, uint64_t *runs, uint64_t *ns)
@@ -717,6 +717,6 @@ int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cf
 	else if (!adopt)
 		log_notice("%s %s, %s mode%s", adopted ? "adopted the program on" : "attached to",
 			   cfg->interface, a->mode, alone_text(a));
-	tell(a, PLACE_OURS);
+	attach_tell(a, PLACE_OURS);
 	return 0;
 }

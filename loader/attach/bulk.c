@@ -90,7 +90,7 @@ static int fill(const struct bulk *b, const struct bpf *bpf, int ifindex)
 	return ret;
 }
 
-static void *load(void *arg)
+static void *bulk_load(void *arg)
 {
 	struct bulk *b = arg;
 	int ret = b->self && b->notes ? fill(b, b->bpf, b->ifindex) : -EOPNOTSUPP;
@@ -109,9 +109,9 @@ void bulk_start(struct bulk *b, const struct bpf *bpf, int ifindex, bool beside)
 	b->bpf = bpf;
 	b->ifindex = ifindex;
 	b->state = BULK_LOADING;
-	b->has_loader = beside && !pthread_create(&b->loader, NULL, load, b);
+	b->has_loader = beside && !pthread_create(&b->loader, NULL, bulk_load, b);
 	if (!b->has_loader)
-		load(b);
+		bulk_load(b);
 }
 
 void bulk_close(struct bulk *b)

@@ -39,7 +39,7 @@ struct survey {
 
 typedef void look_fn(struct survey *v, const struct nlmsghdr *h);
 
-static const struct rtattr *find(const struct rtattr *a, int len, unsigned short type)
+static const struct rtattr *rules_find(const struct rtattr *a, int len, unsigned short type)
 {
 	for (; RTA_OK(a, len); a = RTA_NEXT(a, len))
 		if ((a->rta_type & NLA_TYPE_MASK) == type)
@@ -49,7 +49,7 @@ static const struct rtattr *find(const struct rtattr *a, int len, unsigned short
 
 static const struct rtattr *find_in(const struct rtattr *outer, unsigned short type)
 {
-	return outer ? find(RTA_DATA(outer), RTA_PAYLOAD(outer), type) : NULL;
+	return outer ? rules_find(RTA_DATA(outer), RTA_PAYLOAD(outer), type) : NULL;
 }
 
 static const void *value(const struct rtattr *a)
@@ -157,7 +157,7 @@ static void link_mac(struct net_link *link, const struct ifinfomsg *info, const 
 
 static const struct rtattr *link_attr(const struct nlmsghdr *h, unsigned short type)
 {
-	return find(IFLA_RTA(NLMSG_DATA(h)), (int)IFLA_PAYLOAD(h), type);
+	return rules_find(IFLA_RTA(NLMSG_DATA(h)), (int)IFLA_PAYLOAD(h), type);
 }
 
 /* 0 to 255, or -1: there is none. */
@@ -422,9 +422,9 @@ static void look_at_address(struct survey *v, const struct nlmsghdr *h)
 	const struct ifaddrmsg *info = NLMSG_DATA(h);
 	const struct net_link *link = find_link(v->net, info->ifa_index);
 	int len = (int)IFA_PAYLOAD(h);
-	const void *addr = value(find(IFA_RTA(info), len, IFA_ADDRESS));
+	const void *addr = value(rules_find(IFA_RTA(info), len, IFA_ADDRESS));
 	/* the other may be the peer's */
-	const void *own = value(find(IFA_RTA(info), len, IFA_LOCAL));
+	const void *own = value(rules_find(IFA_RTA(info), len, IFA_LOCAL));
 
 	own = own ? own : addr;
 	if (h->nlmsg_type != RTM_NEWADDR || !link || !own || info->ifa_index == v->net->loopback ||

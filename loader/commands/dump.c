@@ -97,7 +97,7 @@ static bool restore_expiry(struct caller *c, const struct resp_arg *arg, struct 
 	return true;
 }
 
-static bool is_busy(struct caller *c, const struct restore *r)
+static bool dump_is_busy(struct caller *c, const struct restore *r)
 {
 	struct store_entry e;
 
@@ -160,7 +160,7 @@ void cmd_restore(struct caller *c, unsigned int argc, const struct resp_arg *arg
 
 	if (!check_key(c, &argv[1]) || !restore_options(c, argc, argv, &r))
 		return;
-	if (is_busy(c, &r)) {
+	if (dump_is_busy(c, &r)) {
 		reply_restored(c, -ECANCELED, NULL);
 		return;
 	}

@@ -13,7 +13,7 @@ struct renaming {
 	bool copy;	 /* the entry stays where it was, too */
 };
 
-static int put(struct caller *c, const struct renaming *r, const struct store_entry *e)
+static int rename_put(struct caller *c, const struct renaming *r, const struct store_entry *e)
 {
 	struct store_ctx *ctx = c->worker->ctx;
 	bool moves = r->db != c->session.db;
@@ -78,7 +78,7 @@ static int move(struct caller *c, const struct renaming *r)
 			return ret ? ret : -ECANCELED;
 	}
 	ret = store_get(ctx, r->from->ptr, r->from->len, &e);
-	return ret ? ret : put(c, r, &e);
+	return ret ? ret : rename_put(c, r, &e);
 }
 
 /* A transaction also if nothing changes: "both exist" has to be true of one point in time. */

@@ -40,7 +40,7 @@ static size_t queued_bytes(size_t key_len)
 }
 
 /* False: no room, or no memory. */
-static bool make_room(struct queue *q, size_t bytes)
+static bool listener_make_room(struct queue *q, size_t bytes)
 {
 	size_t room = q->room ? q->room : QUEUE_FIRST;
 	char *more;
@@ -60,11 +60,11 @@ static bool make_room(struct queue *q, size_t bytes)
 }
 
 /* With the lock.  Behind a gap nothing is queued until the loop has seen it. */
-static bool put(struct queue *q, const struct feed_change *c)
+static bool listener_put(struct queue *q, const struct feed_change *c)
 {
 	size_t bytes = queued_bytes(c->key_len);
 
-	if (q->gap || !make_room(q, bytes)) {
+	if (q->gap || !listener_make_room(q, bytes)) {
 		q->gap = true;
 		return false;
 	}
@@ -82,7 +82,7 @@ static bool on_change(void *arg, const struct feed_change *c)
 	bool queued;
 
 	pthread_mutex_lock(&l->lock);
-	queued = put(&l->filling, c);
+	queued = listener_put(&l->filling, c);
 	pthread_mutex_unlock(&l->lock);
 	__atomic_fetch_add(&l->told, 1, __ATOMIC_RELAXED);
 	if (!queued)

@@ -251,7 +251,8 @@ void flows_take_back(struct flows *all)
 /* ---- ending ------------------------------------------------------------------- */
 
 /* Another connection may have these ports by now. */
-static void forget(struct flows *all, const struct xkv_flow_key *key, uint64_t id, uint32_t owner)
+static void flows_forget(struct flows *all, const struct xkv_flow_key *key, uint64_t id,
+			 uint32_t owner)
 {
 	if (id_of(all, key) == id)
 		bpf_map_delete_elem(all->map, key);
@@ -269,7 +270,7 @@ void flow_end(struct flows *all, struct flow *f)
 	flow_take_back(all, f);
 	all->owners[f->owner].id = 0;
 	if (!all->owners[f->owner].requests) {
-		forget(all, &f->key, f->id, f->owner);
+		flows_forget(all, &f->key, f->id, f->owner);
 	} else if ((e = calloc(1, sizeof(*e)))) {
 		e->key = f->key;
 		e->owner = f->owner;
@@ -293,7 +294,7 @@ void flows_tend(struct flows *all)
 			STAILQ_INSERT_TAIL(&all->ended, e, link);
 			continue;
 		}
-		forget(all, &e->key, e->id, e->owner);
+		flows_forget(all, &e->key, e->id, e->owner);
 		free(e);
 	}
 }

@@ -42,7 +42,7 @@ void handshakes_init(struct handshakes *all)
 }
 
 /* Leaves the connection to the caller. */
-static void forget(struct handshake *h)
+static void handshake_forget(struct handshake *h)
 {
 	struct worker *w = h->worker;
 
@@ -53,13 +53,13 @@ static void forget(struct handshake *h)
 }
 
 /* Sends what OpenSSL has to say about it, an alert; else the peer would only see a reset. */
-static void fail(struct handshake *h, const char *why)
+static void handshake_fail(struct handshake *h, const char *why)
 {
 	struct connection conn = h->conn;
 
 	h->worker->stat[STAT_TLS_FAILED]++;
 	log_failure(h->worker, &conn, why);
-	forget(h);
+	handshake_forget(h);
 	conn.transport->finish(&conn);
 	conn.transport->close(&conn);
 }
@@ -77,7 +77,7 @@ bool handshake_drop_oldest(struct worker *w, const char *why)
 	struct handshake *h = oldest(w);
 
 	if (h)
-		fail(h, why);
+		handshake_fail(h, why);
 	return h;
 }
 
@@ -94,7 +94,7 @@ void handshakes_tend(struct worker *w)
 	struct handshake *h;
 
 	while ((h = TAILQ_FIRST(&w->handshakes.list)) && h->since <= limit)
-		fail(h, "the handshake has taken longer than tls-handshake-timeout");
+		handshake_fail(h, "the handshake has taken longer than tls-handshake-timeout");
 }
 
 void handshakes_free(struct worker *w)
@@ -103,7 +103,7 @@ void handshakes_free(struct worker *w)
 
 	while ((h = TAILQ_FIRST(&w->handshakes.list))) {
 		h->conn.transport->close(&h->conn);
-		forget(h);
+		handshake_forget(h);
 	}
 }
 
@@ -136,7 +136,7 @@ static void become_client(struct handshake *h)
 	struct connection conn = h->conn;
 
 	w->stat[STAT_TLS_HANDSHAKES]++;
-	forget(h);
+	handshake_forget(h);
 	client_new(w, conn);
 }
 
@@ -174,7 +174,7 @@ static void on_ready(struct ev_loop *loop, ev_io *io, int events)
 		wait_for(h, EV_WRITE);
 		break;
 	case TLS_FAILED:
-		fail(h, connection_error(&h->conn));
+		handshake_fail(h, connection_error(&h->conn));
 	}
 }
 

@@ -14,7 +14,7 @@
 #define ARGV_START 16
 #define ARGV_KEEP  1024 /* a longer array is freed after its command */
 
-static enum resp_status fail(struct resp_parser *p, const char *text)
+static enum resp_status resp_fail(struct resp_parser *p, const char *text)
 {
 	snprintf(p->error, sizeof(p->error), "%s", text);
 	return RESP_ERROR;
@@ -76,7 +76,7 @@ static enum resp_status length_line(struct resp_parser *p, char *buf, size_t len
 	char *line = buf + p->pos, *end = find_mark(p, buf, len, '\r');
 
 	if (!end)
-		return len - p->pos > RESP_INLINE_MAX ? fail(p, too_big) : RESP_MORE;
+		return len - p->pos > RESP_INLINE_MAX ? resp_fail(p, too_big) : RESP_MORE;
 	if (end + 1 == buf + len)
 		return RESP_MORE; /* the '\n' is not here yet */
 	*ok = text_to_i64(line + 1, (size_t)(end - line) - 1, value);
@@ -94,9 +94,9 @@ static enum resp_status multibulk_header(struct resp_parser *p, char *buf, size_
 	if (st != RESP_COMMAND)
 		return st;
 	if (!ok || count > INT32_MAX)
-		return fail(p, "invalid multibulk length");
+		return resp_fail(p, "invalid multibulk length");
 	if (count > RESP_UNAUTH_ARGS && limits->unauthenticated)
-		return fail(p, "unauthenticated multibulk length");
+		return resp_fail(p, "unauthenticated multibulk length");
 	p->in_multibulk = true;
 	p->left = count > 0 ? (unsigned int)count : 0;
 	return RESP_COMMAND;
@@ -117,9 +117,9 @@ static enum resp_status bulk_header(struct resp_parser *p, char *buf, size_t len
 		return RESP_ERROR;
 	}
 	if (!ok || bulk < 0 || bulk > RESP_BULK_MAX)
-		return fail(p, "invalid bulk length");
+		return resp_fail(p, "invalid bulk length");
 	if (bulk > RESP_UNAUTH_BULK && limits->unauthenticated)
-		return fail(p, "unauthenticated bulk length");
+		return resp_fail(p, "unauthenticated bulk length");
 	if ((uint64_t)bulk > limits->max_bulk)
 		p->refused = true;
 	p->bulk = (size_t)bulk + 2;
@@ -182,7 +182,7 @@ static enum resp_status parse_inline(struct resp_parser *p, char *buf, size_t le
 	int more;
 
 	if (!end)
-		return len > RESP_INLINE_MAX ? fail(p, "too big inline request") : RESP_MORE;
+		return len > RESP_INLINE_MAX ? resp_fail(p, "too big inline request") : RESP_MORE;
 	p->pos = (size_t)(end + 1 - buf);
 	if (end > buf && end[-1] == '\r')
 		end--;
@@ -190,7 +190,7 @@ static enum resp_status parse_inline(struct resp_parser *p, char *buf, size_t le
 		if (!add_arg(p, (size_t)(word - buf), word_len))
 			return RESP_NOMEM;
 	if (more < 0)
-		return fail(p, "unbalanced quotes in request");
+		return resp_fail(p, "unbalanced quotes in request");
 	return finish(p, buf);
 }
 

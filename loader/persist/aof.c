@@ -20,7 +20,7 @@
 
 /* ---- writing --------------------------------------------------------------- */
 
-static bool make_room(struct aof_text *t, size_t bytes)
+static bool aof_make_room(struct aof_text *t, size_t bytes)
 {
 	size_t room = t->room ? t->room : TEXT_FIRST;
 	char *more;
@@ -38,7 +38,7 @@ static bool make_room(struct aof_text *t, size_t bytes)
 	return more;
 }
 
-static void add(struct aof_text *t, const void *bytes, size_t len)
+static void aof_add(struct aof_text *t, const void *bytes, size_t len)
 {
 	memcpy(t->bytes + t->len, bytes, len);
 	t->len += len;
@@ -55,23 +55,23 @@ static void add_count(struct aof_text *t, char sign, size_t count)
 		*--at = (char)('0' + count % 10);
 	while (count /= 10);
 	*--at = sign;
-	add(t, at, (size_t)(text + sizeof(text) - at));
+	aof_add(t, at, (size_t)(text + sizeof(text) - at));
 }
 
 void aof_command(struct aof_text *t, unsigned int argc)
 {
-	if (make_room(t, 24))
+	if (aof_make_room(t, 24))
 		add_count(t, '*', argc);
 }
 
 void aof_word(struct aof_text *t, const void *word, size_t len)
 {
-	if (!make_room(t, len + 26))
+	if (!aof_make_room(t, len + 26))
 		return;
 	add_count(t, '$', len);
 	if (len)
-		add(t, word, len);
-	add(t, "\r\n", 2);
+		aof_add(t, word, len);
+	aof_add(t, "\r\n", 2);
 }
 
 void aof_name(struct aof_text *t, const char *word)
@@ -95,8 +95,8 @@ void aof_annotation(struct aof_text *t, const char *fmt, ...)
 	vsnprintf(line + 1, sizeof(line) - 3, fmt, ap);
 	va_end(ap);
 	strcat(line, "\r\n");
-	if (make_room(t, strlen(line)))
-		add(t, line, strlen(line));
+	if (aof_make_room(t, strlen(line)))
+		aof_add(t, line, strlen(line));
 }
 
 void aof_clear(struct aof_text *t)
@@ -129,8 +129,8 @@ struct reader {
 	struct aof_report *rep;
 };
 
-__attribute__((format(printf, 4, 5))) static int fail(struct reader *r, int error, size_t at,
-						      const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static int aof_fail(struct reader *r, int error, size_t at,
+							  const char *fmt, ...)
 {
 	va_list ap;
 
@@ -143,7 +143,7 @@ __attribute__((format(printf, 4, 5))) static int fail(struct reader *r, int erro
 
 static int no_memory(struct reader *r)
 {
-	return fail(r, -ENOMEM, 0, "out of memory");
+	return aof_fail(r, -ENOMEM, 0, "out of memory");
 }
 
 /* The command moves to the beginning of the buffer, and that grows, if need be. */
@@ -186,8 +186,8 @@ static int need(struct reader *r, size_t bytes)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return fail(r, -errno, r->have - r->pos, "reading failed: %s",
-				    strerror(errno));
+			return aof_fail(r, -errno, r->have - r->pos, "reading failed: %s",
+					strerror(errno));
 		r->at_end = !n;
 		r->have += (size_t)n;
 	}
@@ -197,8 +197,8 @@ static int need(struct reader *r, size_t bytes)
 static int ends(struct reader *r, size_t at)
 {
 	r->rep->truncated = true;
-	return fail(r, -EBADMSG, at, "the file ends in the middle of a %s",
-		    r->in_txn ? "transaction" : "command");
+	return aof_fail(r, -EBADMSG, at, "the file ends in the middle of a %s",
+			r->in_txn ? "transaction" : "command");
 }
 
 /* A line "*3" or "$3" from `at` on.  0, and the number and what is behind it. */
@@ -210,8 +210,8 @@ static int read_count(struct reader *r, char sign, size_t *at, uint64_t *number)
 	if (ret <= 0)
 		return ret ? ret : ends(r, i);
 	if (r->buf[r->pos + i] != sign)
-		return fail(r, -EBADMSG, i, "expected a \"%c\", found the byte 0x%02x", sign,
-			    (unsigned char)r->buf[r->pos + i]);
+		return aof_fail(r, -EBADMSG, i, "expected a \"%c\", found the byte 0x%02x", sign,
+				(unsigned char)r->buf[r->pos + i]);
 	*number = 0;
 	for (i++; (ret = need(r, i + 1)) == 1; i++) {
 		char c = r->buf[r->pos + i];
@@ -219,7 +219,7 @@ static int read_count(struct reader *r, char sign, size_t *at, uint64_t *number)
 		if (c == '\r' && i > *at + 1)
 			break;
 		if (c < '0' || c > '9' || i > *at + NUMBER_LINE)
-			return fail(r, -EBADMSG, i, "a length is not a number");
+			return aof_fail(r, -EBADMSG, i, "a length is not a number");
 		*number = *number * 10 + (uint64_t)(c - '0');
 	}
 	if (ret == 1)
@@ -227,7 +227,7 @@ static int read_count(struct reader *r, char sign, size_t *at, uint64_t *number)
 	if (ret <= 0)
 		return ret ? ret : ends(r, i);
 	if (r->buf[r->pos + i + 1] != '\n')
-		return fail(r, -EBADMSG, i + 1, "the end of a line is missing");
+		return aof_fail(r, -EBADMSG, i + 1, "the end of a line is missing");
 	*at = i + 2;
 	return 0;
 }
@@ -241,14 +241,14 @@ static int read_word(struct reader *r, size_t *at, unsigned int word)
 	if (ret)
 		return ret;
 	if (len > WORD_MAX)
-		return fail(r, -EBADMSG, *at, "a word of %" PRIu64 " bytes", len);
+		return aof_fail(r, -EBADMSG, *at, "a word of %" PRIu64 " bytes", len);
 	ret = need(r, *at + len + 2);
 	if (ret <= 0)
 		return ret ? ret : ends(r, *at);
 	end = r->buf + r->pos + *at + len;
 	if (end[0] != '\r' || end[1] != '\n')
-		return fail(r, -EBADMSG, *at + len + (end[0] == '\r'),
-			    "the end of a word is not where its length says");
+		return aof_fail(r, -EBADMSG, *at + len + (end[0] == '\r'),
+				"the end of a word is not where its length says");
 	r->at[word] = *at;
 	r->argv[word].len = len;
 	*at += len + 2;
@@ -285,7 +285,7 @@ static int read_command(struct reader *r, unsigned int *argc, size_t *bytes)
 	if (ret)
 		return ret;
 	if (!words || words > WORDS_MAX)
-		return fail(r, -EBADMSG, 0, "a command of %" PRIu64 " words", words);
+		return aof_fail(r, -EBADMSG, 0, "a command of %" PRIu64 " words", words);
 	if (!words_room(r, (unsigned int)words))
 		return no_memory(r);
 	*argc = (unsigned int)words;
@@ -307,10 +307,10 @@ static int hand_on(struct reader *r, const struct aof_sink *sink, unsigned int a
 	int ret;
 
 	if ((begins || closes) && argc != 1)
-		return fail(r, -EBADMSG, 0, "MULTI and EXEC have no arguments");
+		return aof_fail(r, -EBADMSG, 0, "MULTI and EXEC have no arguments");
 	if (begins == r->in_txn && (begins || closes))
-		return fail(r, -EBADMSG, 0,
-			    begins ? "MULTI inside a transaction" : "EXEC without MULTI");
+		return aof_fail(r, -EBADMSG, 0,
+				begins ? "MULTI inside a transaction" : "EXEC without MULTI");
 	if (begins || closes) {
 		r->in_txn = begins;
 		return 0;
@@ -332,7 +332,7 @@ static int read_annotation(struct reader *r, const struct aof_sink *sink, size_t
 	if (ret <= 0)
 		return ret ? ret : ends(r, len);
 	if (len == LINE_LEN)
-		return fail(r, -EBADMSG, 0, "an annotation that is too long");
+		return aof_fail(r, -EBADMSG, 0, "an annotation that is too long");
 	*bytes = len + 1;
 	if (!sink->annotation)
 		return 0;

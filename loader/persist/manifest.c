@@ -99,7 +99,7 @@ static bool read_pairs(char *line, struct manifest_file *f)
 }
 
 /* NULL, or what is wrong with the line. */
-static const char *read_line(struct manifest *m, char *line)
+static const char *manifest_read_line(struct manifest *m, char *line)
 {
 	struct manifest_file f = { 0 };
 
@@ -135,7 +135,8 @@ int manifest_read(struct manifest *m, int dir_fd, const char *name, const char *
 		return ret;
 	}
 	while (!why && ++number && fgets(line, sizeof(line), file))
-		why = strchr(line, '\n') ? read_line(m, line) : "the line is too long, or cut off";
+		why = strchr(line, '\n') ? manifest_read_line(m, line)
+					 : "the line is too long, or cut off";
 	ret = ferror(file) ? -EIO : why ? -EBADMSG : m->count ? 0 : -EBADMSG;
 	if (!why)
 		why = ret == -EIO ? "reading failed" : "it names no file";

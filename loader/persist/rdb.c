@@ -130,7 +130,7 @@ static void flush(struct rdb_writer *w)
 	w->used = 0;
 }
 
-static void put(struct rdb_writer *w, const void *data, size_t len)
+static void rdb_put(struct rdb_writer *w, const void *data, size_t len)
 {
 	const uint8_t *p = data;
 
@@ -150,7 +150,7 @@ static void put(struct rdb_writer *w, const void *data, size_t len)
 
 static void put_byte(struct rdb_writer *w, uint8_t byte)
 {
-	put(w, &byte, 1);
+	rdb_put(w, &byte, 1);
 }
 
 /* Encodes a length into `out` (9 bytes at most); returns the bytes that it takes. */
@@ -182,13 +182,13 @@ static void put_length(struct rdb_writer *w, uint64_t len)
 {
 	uint8_t buf[9];
 
-	put(w, buf, encode_length(buf, len));
+	rdb_put(w, buf, encode_length(buf, len));
 }
 
 static void put_string(struct rdb_writer *w, const void *data, size_t len)
 {
 	put_length(w, len);
-	put(w, data, len);
+	rdb_put(w, data, len);
 }
 
 static void put_aux(struct rdb_writer *w, const char *name, const char *value)
@@ -232,8 +232,8 @@ void rdb_write_header(struct rdb_writer *w, uint64_t keys, uint64_t used_memory)
 	char version[VERSION_LEN + 1];
 
 	snprintf(version, sizeof(version), "%04d", RDB_VERSION_WRITTEN);
-	put(w, MAGIC, MAGIC_LEN);
-	put(w, version, VERSION_LEN);
+	rdb_put(w, MAGIC, MAGIC_LEN);
+	rdb_put(w, version, VERSION_LEN);
 	put_aux(w, "redis-ver", COMPATIBLE_WITH);
 	put_aux_number(w, "redis-bits", 8 * sizeof(void *));
 	put_aux_number(w, "ctime", (uint64_t)time(NULL));
@@ -255,7 +255,7 @@ void rdb_write_key(struct rdb_writer *w, const void *key, size_t key_len, const 
 		uint64_t le = htole64(expire_ms > INT64_MAX ? INT64_MAX : expire_ms);
 
 		put_byte(w, OP_EXPIRETIME_MS);
-		put(w, &le, sizeof(le));
+		rdb_put(w, &le, sizeof(le));
 	}
 	put_byte(w, TYPE_STRING);
 	put_string(w, key, key_len);
@@ -269,7 +269,7 @@ int rdb_write_end(struct rdb_writer *w)
 	put_byte(w, OP_EOF);
 	flush(w);
 	le = htole64(w->crc);
-	put(w, &le, sizeof(le));
+	rdb_put(w, &le, sizeof(le));
 	flush(w);
 	return w->err;
 }
@@ -331,8 +331,8 @@ static uint64_t left(const struct reader *r)
 }
 
 /* Records the first error, with its offset.  Always false, so that it can be returned. */
-__attribute__((format(printf, 4, 5))) static bool fail(struct reader *r, int err, uint64_t at,
-						       const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static bool rdb_fail(struct reader *r, int err, uint64_t at,
+							   const char *fmt, ...)
 {
 	va_list ap;
 
@@ -346,10 +346,10 @@ __attribute__((format(printf, 4, 5))) static bool fail(struct reader *r, int err
 
 static bool truncated(struct reader *r, uint64_t wanted)
 {
-	return fail(r, -EBADMSG, offset(r),
-		    "the file is truncated or damaged: %" PRIu64
-		    " bytes are announced here, but only %" PRIu64 " are left",
-		    wanted, left(r));
+	return rdb_fail(r, -EBADMSG, offset(r),
+			"the file is truncated or damaged: %" PRIu64
+			" bytes are announced here, but only %" PRIu64 " are left",
+			wanted, left(r));
 }
 
 static void sum(struct reader *r)
@@ -370,9 +370,10 @@ static bool refill(struct reader *r)
 		n = read(r->fd, r->own_buf, BUFFER_SIZE);
 	} while (n < 0 && errno == EINTR);
 	if (n < 0)
-		return fail(r, -errno, offset(r), "reading failed: %s", strerror(errno));
+		return rdb_fail(r, -errno, offset(r), "reading failed: %s", strerror(errno));
 	if (n == 0)
-		return fail(r, -EBADMSG, offset(r), "the file became shorter while it was read");
+		return rdb_fail(r, -EBADMSG, offset(r),
+				"the file became shorter while it was read");
 	r->end = (size_t)n;
 	return true;
 }
@@ -415,7 +416,7 @@ static bool get_length_or_encoding(struct reader *r, uint64_t *len, enum encodin
 		*enc = b[0] & 0x3f;
 		*len = 0;
 		if (*enc > ENC_LZF)
-			return fail(r, -EBADMSG, at, "unknown string encoding %d", (int)*enc);
+			return rdb_fail(r, -EBADMSG, at, "unknown string encoding %d", (int)*enc);
 	} else if ((b[0] & 0xc0) == LEN_6BIT) {
 		*len = b[0];
 	} else if ((b[0] & 0xc0) == LEN_14BIT) {
@@ -432,7 +433,7 @@ static bool get_length_or_encoding(struct reader *r, uint64_t *len, enum encodin
 		memcpy(len, b, sizeof(*len));
 		*len = be64toh(*len);
 	} else {
-		return fail(r, -EBADMSG, at, "0x%02x does not begin a length", b[0]);
+		return rdb_fail(r, -EBADMSG, at, "0x%02x does not begin a length", b[0]);
 	}
 	return true;
 }
@@ -445,7 +446,7 @@ static bool get_length(struct reader *r, uint64_t *len)
 	if (!get_length_or_encoding(r, len, &enc))
 		return false;
 	return enc == ENC_NONE ||
-	       fail(r, -EBADMSG, at, "an encoded string stands where a number is expected");
+	       rdb_fail(r, -EBADMSG, at, "an encoded string stands where a number is expected");
 }
 
 static bool get_integer(struct reader *r, enum encoding enc, int32_t *out)
@@ -472,9 +473,10 @@ static bool get_lzf_lengths(struct reader *r, uint64_t *packed, uint64_t *plain)
 	if (*packed > left(r))
 		return truncated(r, *packed);
 	if (*packed == 0 || *plain == 0 || *packed / 2 > *plain)
-		return fail(r, -EBADMSG, at,
-			    "%" PRIu64 " compressed bytes for a string of %" PRIu64 " cannot be",
-			    *packed, *plain);
+		return rdb_fail(r, -EBADMSG, at,
+				"%" PRIu64 " compressed bytes for a string of %" PRIu64
+				" cannot be",
+				*packed, *plain);
 	return true;
 }
 
@@ -488,12 +490,13 @@ static bool get_lzf(struct reader *r, uint8_t *dst, size_t max, struct text *out
 	if (out->len > max)
 		return take(r, NULL, packed);
 	if (packed > PACKED_MAX)
-		return fail(r, -EBADMSG, at, "a compressed string longer than it can be");
+		return rdb_fail(r, -EBADMSG, at, "a compressed string longer than it can be");
 	if (!take(r, r->packed, packed))
 		return false;
 	if (lzf_decompress(r->packed, (unsigned int)packed, dst, (unsigned int)out->len) !=
 	    out->len)
-		return fail(r, -EBADMSG, at, "a compressed string does not expand to its length");
+		return rdb_fail(r, -EBADMSG, at,
+				"a compressed string does not expand to its length");
 	out->have = (size_t)out->len;
 	return true;
 }
@@ -558,8 +561,8 @@ static bool skip_module_fields(struct reader *r)
 		else if (field == FIELD_STRING)
 			ok = skip_string(r);
 		else
-			ok = fail(r, -EBADMSG, at, "unknown field %" PRIu64 " in a module's value",
-				  field);
+			ok = rdb_fail(r, -EBADMSG, at,
+				      "unknown field %" PRIu64 " in a module's value", field);
 		if (!ok)
 			return false;
 	}
@@ -755,8 +758,9 @@ static bool read_entry(struct reader *r, uint8_t type)
 	bool ok;
 
 	if (!type_is)
-		return fail(r, -EBADMSG, offset(r) - 1,
-			    "unknown type %u: the file is damaged, or from a newer program", type);
+		return rdb_fail(r, -EBADMSG, offset(r) - 1,
+				"unknown type %u: the file is damaged, or from a newer program",
+				type);
 	if (!get_string(r, r->key, XKV_LONG_KEY_MAX, &key))
 		return false;
 	if (type == TYPE_STRING) {
@@ -764,8 +768,8 @@ static bool read_entry(struct reader *r, uint8_t type)
 	} else {
 		quote_key(name, sizeof(name), &key);
 		if (!types[type].parts)
-			return fail(r, -ENOTSUP, r->record, "%s is %s, which cannot be skipped",
-				    name, type_is);
+			return rdb_fail(r, -ENOTSUP, r->record, "%s is %s, which cannot be skipped",
+					name, type_is);
 		ok = skip_parts(r, types[type].parts) &&
 		     other(r, "%s is %s; xkv holds strings only", name, type_is);
 	}
@@ -826,7 +830,7 @@ static bool read_record(struct reader *r, uint8_t op)
 	case OP_FUNCTION2:
 		return read_library(r);
 	case OP_FUNCTION_PRE_GA:
-		return fail(r, -ENOTSUP, r->record, "functions in the format of Redis 7.0 RC");
+		return rdb_fail(r, -ENOTSUP, r->record, "functions in the format of Redis 7.0 RC");
 	case OP_MODULE_AUX:
 		return skip_parts(r, "lllm") && other(r, "data of a module; xkv has none");
 	default:
@@ -845,15 +849,15 @@ static bool read_checksum(struct reader *r)
 			return false;
 		stored = le64toh(stored);
 		if (stored && stored != computed)
-			return fail(r, -EBADMSG, at,
-				    "wrong checksum: the file is damaged (it says %016" PRIx64
-				    ", its bytes give %016" PRIx64 ")",
-				    stored, computed);
+			return rdb_fail(r, -EBADMSG, at,
+					"wrong checksum: the file is damaged (it says %016" PRIx64
+					", its bytes give %016" PRIx64 ")",
+					stored, computed);
 		r->rep->checksummed = stored != 0;
 	}
 	if (left(r))
-		return fail(r, -EBADMSG, offset(r), "%" PRIu64 " bytes follow the end of the data",
-			    left(r));
+		return rdb_fail(r, -EBADMSG, offset(r),
+				"%" PRIu64 " bytes follow the end of the data", left(r));
 	return true;
 }
 
@@ -863,20 +867,20 @@ static bool read_magic(struct reader *r)
 	unsigned int version = 0;
 
 	if (r->size == 0)
-		return fail(r, -EBADMSG, 0, "the file is empty");
+		return rdb_fail(r, -EBADMSG, 0, "the file is empty");
 	if (!take(r, head, r->size < sizeof(head) - 1 ? r->size : sizeof(head) - 1))
 		return false;
 	if (strncmp(head, MAGIC, MAGIC_LEN) != 0)
-		return fail(r, -ENOTSUP, 0, "not an RDB file: it does not begin with " MAGIC);
+		return rdb_fail(r, -ENOTSUP, 0, "not an RDB file: it does not begin with " MAGIC);
 	for (const char *p = head + MAGIC_LEN; p < head + sizeof(head) - 1; p++) {
 		if (*p < '0' || *p > '9')
-			return fail(r, -EBADMSG, MAGIC_LEN, "the version is not a number");
+			return rdb_fail(r, -EBADMSG, MAGIC_LEN, "the version is not a number");
 		version = version * 10 + (unsigned int)(*p - '0');
 	}
 	if (version < 1 || version > RDB_VERSION_MAX)
-		return fail(r, -ENOTSUP, MAGIC_LEN,
-			    "RDB version %u is unknown: this program reads 1 to %d", version,
-			    RDB_VERSION_MAX);
+		return rdb_fail(r, -ENOTSUP, MAGIC_LEN,
+				"RDB version %u is unknown: this program reads 1 to %d", version,
+				RDB_VERSION_MAX);
 	r->rep->version = version;
 	return true;
 }
@@ -1083,11 +1087,11 @@ static int read_dump(struct reader *r, struct text *value)
 	uint8_t type;
 
 	if (!take(r, &type, 1) || !type_name(type)) {
-		fail(r, -EINVAL, 0, "unknown type");
+		rdb_fail(r, -EINVAL, 0, "unknown type");
 		return -EINVAL;
 	}
 	if (type != TYPE_STRING) {
-		fail(r, -ENOTSUP, 0, "%s", type_name(type));
+		rdb_fail(r, -ENOTSUP, 0, "%s", type_name(type));
 		return -ENOTSUP;
 	}
 	if (!get_string(r, r->value, XKV_VALUE_MAX, value) || left(r))
@@ -1153,7 +1157,7 @@ size_t rdb_functions_end(void *dump, size_t len)
 
 void rdb_write_functions(struct rdb_writer *w, const void *records, size_t len)
 {
-	put(w, records, len);
+	rdb_put(w, records, len);
 }
 
 int rdb_functions_read(const void *dump, size_t len,

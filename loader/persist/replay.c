@@ -48,8 +48,8 @@ struct replay {
 	size_t err_len;
 };
 
-__attribute__((format(printf, 3, 4))) static int fail(struct replay *r, int error, const char *fmt,
-						      ...)
+__attribute__((format(printf, 3, 4))) static int replay_fail(struct replay *r, int error,
+							     const char *fmt, ...)
 {
 	va_list ap;
 
@@ -168,8 +168,8 @@ static int check_key(const struct aof_arg *key)
 	return key->len <= XKV_LONG_KEY_MAX ? 0 : -EMSGSIZE;
 }
 
-static int put(struct replay *r, const struct aof_arg *key, const struct aof_arg *value,
-	       uint8_t flags, int64_t expire_ms)
+static int replay_put(struct replay *r, const struct aof_arg *key, const struct aof_arg *value,
+		      uint8_t flags, int64_t expire_ms)
 {
 	const struct store_op op = {
 		.opcode = XKV_OP_SET,
@@ -228,17 +228,17 @@ static int run_set(struct replay *r, unsigned int argc, const struct aof_arg *ar
 		if (seconds && __builtin_mul_overflow(expire_ms, 1000, &expire_ms))
 			return -EINVAL;
 	}
-	return argc < 3 ? -EINVAL : put(r, &argv[1], &argv[2], flags, expire_ms);
+	return argc < 3 ? -EINVAL : replay_put(r, &argv[1], &argv[2], flags, expire_ms);
 }
 
 static int run_setnx(struct replay *r, unsigned int argc, const struct aof_arg *argv)
 {
-	return argc != 3 ? -EINVAL : put(r, &argv[1], &argv[2], XKV_NX, 0);
+	return argc != 3 ? -EINVAL : replay_put(r, &argv[1], &argv[2], XKV_NX, 0);
 }
 
 static int run_getset(struct replay *r, unsigned int argc, const struct aof_arg *argv)
 {
-	return argc != 3 ? -EINVAL : put(r, &argv[1], &argv[2], 0, 0);
+	return argc != 3 ? -EINVAL : replay_put(r, &argv[1], &argv[2], 0, 0);
 }
 
 static int run_mset(struct replay *r, unsigned int argc, const struct aof_arg *argv)
@@ -246,7 +246,7 @@ static int run_mset(struct replay *r, unsigned int argc, const struct aof_arg *a
 	int ret = argc < 3 || argc % 2 == 0 ? -EINVAL : 0;
 
 	for (unsigned int i = 1; i + 1 < argc && !ret; i += 2)
-		ret = put(r, &argv[i], &argv[i + 1], 0, 0);
+		ret = replay_put(r, &argv[i], &argv[i + 1], 0, 0);
 	return ret;
 }
 
@@ -430,8 +430,9 @@ static int fail_command(struct replay *r, int error, const struct aof_arg *argv,
 		why = "a key of more than 64 KiB, or a value of more than 1 MiB";
 	else if (error == -EDOM)
 		why = "there is no such database; raise databases";
-	return fail(r, error == -EINVAL ? -EBADMSG : error, "%s/%s, offset %" PRIu64 ": %.*s: %s%s",
-		    r->place->path, r->name, at, len, argv[0].ptr, why, fill_remedy(error));
+	return replay_fail(r, error == -EINVAL ? -EBADMSG : error,
+			   "%s/%s, offset %" PRIu64 ": %.*s: %s%s", r->place->path, r->name, at,
+			   len, argv[0].ptr, why, fill_remedy(error));
 }
 
 /* To go on with a log only what its keys do not tell is needed. */
@@ -484,10 +485,11 @@ static int on_key(void *arg, const struct rdb_key *k)
 	if (!sets(r))
 		return 0;
 	store_select(r->fill.ctx, k->db);
-	ret = put(r, &key, &value, 0, !k->expires ? 0 : k->expire_ms > 0 ? k->expire_ms : 1);
+	ret = replay_put(r, &key, &value, 0, !k->expires ? 0 : k->expire_ms > 0 ? k->expire_ms : 1);
 	if (ret)
-		fail(r, ret, "%s/%s, offset %" PRIu64 ": the store did not take the key: %s%s",
-		     r->place->path, r->name, k->offset, strerror(-ret), fill_remedy(ret));
+		replay_fail(r, ret,
+			    "%s/%s, offset %" PRIu64 ": the store did not take the key: %s%s",
+			    r->place->path, r->name, k->offset, strerror(-ret), fill_remedy(ret));
 	return ret;
 }
 
@@ -497,8 +499,8 @@ static int on_other(void *arg, const struct rdb_misfit *other)
 
 	if (r->pass == PASS_END)
 		return 0;
-	return fail(r, -ENOTSUP, "%s/%s, offset %" PRIu64 ": %s", r->place->path, r->name,
-		    other->offset, other->what);
+	return replay_fail(r, -ENOTSUP, "%s/%s, offset %" PRIu64 ": %s", r->place->path, r->name,
+			   other->offset, other->what);
 }
 
 static int read_rdb(struct replay *r, int fd)
@@ -514,8 +516,8 @@ static int read_rdb(struct replay *r, int fd)
 	if (ret == -ECANCELED)
 		return 0;
 	if (ret && *rep.text)
-		fail(r, ret, "%s/%s, offset %" PRIu64 ": %s; put a good copy in its place",
-		     r->place->path, r->name, rep.offset, rep.text);
+		replay_fail(r, ret, "%s/%s, offset %" PRIu64 ": %s; put a good copy in its place",
+			    r->place->path, r->name, rep.offset, rep.text);
 	return ret;
 }
 
@@ -528,8 +530,8 @@ static int cut_off(struct replay *r, int fd, const struct aof_report *rep)
 		    r->place->path, r->name, rep->offset, rep->text, rep->valid);
 	if (!ftruncate(fd, (off_t)rep->valid) && !fsync(fd))
 		return 0;
-	return fail(r, -errno, "%s/%s cannot be truncated to %" PRIu64 " bytes: %s", r->place->path,
-		    r->name, rep->valid, strerror(errno));
+	return replay_fail(r, -errno, "%s/%s cannot be truncated to %" PRIu64 " bytes: %s",
+			   r->place->path, r->name, rep->valid, strerror(errno));
 }
 
 static int read_commands(struct replay *r, int fd, bool last)
@@ -544,10 +546,10 @@ static int read_commands(struct replay *r, int fd, bool last)
 		return ret;
 	if (rep.truncated && last && (!r->cfg || r->cfg->aof_load_truncated))
 		return cut_off(r, fd, &rep);
-	return fail(r, ret, "%s/%s, offset %" PRIu64 ": %s; %s", r->place->path, r->name,
-		    rep.offset, rep.text,
-		    rep.truncated && last ? "aof-load-truncated yes cuts it off"
-					  : "make a copy, then redis-check-aof --fix");
+	return replay_fail(r, ret, "%s/%s, offset %" PRIu64 ": %s; %s", r->place->path, r->name,
+			   rep.offset, rep.text,
+			   rep.truncated && last ? "aof-load-truncated yes cuts it off"
+						 : "make a copy, then redis-check-aof --fix");
 }
 
 static int read_opened(struct replay *r, int fd, bool is_base, bool last)
@@ -560,7 +562,7 @@ static int read_opened(struct replay *r, int fd, bool is_base, bool last)
 	return read_commands(r, fd, last);
 }
 
-static int read_file(struct replay *r, const struct manifest_file *f, bool last)
+static int replay_read_file(struct replay *r, const struct manifest_file *f, bool last)
 {
 	int fd = openat(r->place->dir_fd, f->name, (last ? O_RDWR : O_RDONLY) | O_CLOEXEC), ret;
 
@@ -568,8 +570,9 @@ static int read_file(struct replay *r, const struct manifest_file *f, bool last)
 	if (r->end)
 		*r->end = (struct replay_end){ 0 };
 	if (fd < 0)
-		return fail(r, errno == ENOENT ? -EBADMSG : -errno, "%s/%s cannot be opened: %s",
-			    r->place->path, f->name, strerror(errno));
+		return replay_fail(r, errno == ENOENT ? -EBADMSG : -errno,
+				   "%s/%s cannot be opened: %s", r->place->path, f->name,
+				   strerror(errno));
 	ret = read_opened(r, fd, f->type == 'b', last);
 	close(fd);
 	return ret;
@@ -584,8 +587,8 @@ static int read_files(struct replay *r)
 	libraries_free(&r->libraries);
 	for (unsigned int i = 0; i < m->count && !ret; i++)
 		if (m->file[i].type != 'h')
-			ret = read_file(r, &m->file[i],
-					m->file[i].type == 'i' && m->file[i].seq == last);
+			ret = replay_read_file(r, &m->file[i],
+					       m->file[i].type == 'i' && m->file[i].seq == last);
 	return ret;
 }
 

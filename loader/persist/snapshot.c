@@ -110,8 +110,8 @@ void snapshot_changed(void)
 }
 
 /* Sets the message of the job and returns `err`. */
-__attribute__((format(printf, 3, 4))) static int fail(struct job *job, int err, const char *fmt,
-						      ...)
+__attribute__((format(printf, 3, 4))) static int snapshot_fail(struct job *job, int err,
+							       const char *fmt, ...)
 {
 	va_list ap;
 
@@ -147,8 +147,8 @@ static int fail_step(struct job *job, const char *step)
 {
 	int err = -errno;
 
-	return fail(job, err, "%s %s/%s failed: %s; %s", step, job->dir, job->temp, strerror(-err),
-		    remedy(err));
+	return snapshot_fail(job, err, "%s %s/%s failed: %s; %s", step, job->dir, job->temp,
+			     strerror(-err), remedy(err));
 }
 
 /* ---- the directory ---- */
@@ -226,8 +226,9 @@ static int check_name(struct job *job)
 {
 	if (!*job->name || strchr(job->name, '/') || strcmp(job->name, ".") == 0 ||
 	    strcmp(job->name, "..") == 0 || temp_pid(job->name))
-		return fail(job, -EINVAL, "dbfilename \"%s\" is not the name of a file in `dir`",
-			    job->name);
+		return snapshot_fail(job, -EINVAL,
+				     "dbfilename \"%s\" is not the name of a file in `dir`",
+				     job->name);
 	return 0;
 }
 
@@ -241,10 +242,12 @@ static int open_dir(struct job *job)
 		return fd;
 	/* -ENOENT is reserved for a missing file */
 	if (err == -ENOENT)
-		return fail(job, -ENOTDIR,
-			    "the directory %s does not exist; make it or change `dir`", job->dir);
-	return fail(job, err, "the directory %s cannot be opened: %s; change its mode or `dir`",
-		    job->dir, strerror(-err));
+		return snapshot_fail(job, -ENOTDIR,
+				     "the directory %s does not exist; make it or change `dir`",
+				     job->dir);
+	return snapshot_fail(job, err,
+			     "the directory %s cannot be opened: %s; change its mode or `dir`",
+			     job->dir, strerror(-err));
 }
 
 static int check_writable(struct job *job, int dir_fd)
@@ -254,12 +257,14 @@ static int check_writable(struct job *job, int dir_fd)
 	if (faccessat(dir_fd, ".", W_OK | X_OK, AT_EACCESS) < 0) {
 		int err = -errno;
 
-		return fail(job, err, "the directory %s is not writable for user %u: %s; %s",
-			    job->dir, (unsigned int)geteuid(), strerror(-err), remedy(err));
+		return snapshot_fail(
+			job, err, "the directory %s is not writable for user %u: %s; %s", job->dir,
+			(unsigned int)geteuid(), strerror(-err), remedy(err));
 	}
 	if (fstatat(dir_fd, job->name, &st, 0) == 0 && !S_ISREG(st.st_mode))
-		return fail(job, -EEXIST, "%s/%s is not a regular file; change `dbfilename`",
-			    job->dir, job->name);
+		return snapshot_fail(job, -EEXIST,
+				     "%s/%s is not a regular file; change `dbfilename`", job->dir,
+				     job->name);
 	return 0;
 }
 
@@ -283,12 +288,12 @@ static int add_size(void *arg, const void *key, size_t key_len, const struct sto
 static int fail_walk(struct job *job, int err)
 {
 	if (err == -ECANCELED)
-		return fail(job, err, "the save was cancelled");
+		return snapshot_fail(job, err, "the save was cancelled");
 	if (err == -EBUSY)
-		return fail(job, err,
-			    "a key could not be read, it is locked or changes all the "
-			    "time; try again");
-	return fail(job, err, "reading the store failed: %s", strerror(-err));
+		return snapshot_fail(job, err,
+				     "a key could not be read, it is locked or changes all the "
+				     "time; try again");
+	return snapshot_fail(job, err, "reading the store failed: %s", strerror(-err));
 }
 
 /* Computes the size in bytes of a file with the current keys. */
@@ -319,8 +324,8 @@ static int check_space(struct job *job, int dir_fd, struct store_ctx *ctx)
 
 	if (fstatvfs(dir_fd, &fs) < 0) {
 		ret = -errno;
-		return fail(job, ret, "the free space of %s is not known: %s", job->dir,
-			    strerror(-ret));
+		return snapshot_fail(job, ret, "the free space of %s is not known: %s", job->dir,
+				     strerror(-ret));
 	}
 	space = (uint64_t)fs.f_bavail * fs.f_frsize;
 	if (space >= store_memory(job->st) + FILE_OVERHEAD)
@@ -328,10 +333,10 @@ static int check_space(struct job *job, int dir_fd, struct store_ctx *ctx)
 	ret = measure(job, ctx, &need);
 	if (ret || need <= space)
 		return ret;
-	return fail(job, -ENOSPC,
-		    "%s has %" PRIu64 " kB free, but the snapshot takes %" PRIu64
-		    " kB; free some space there or change `dir`",
-		    job->dir, space >> 10, (need + 1023) >> 10);
+	return snapshot_fail(job, -ENOSPC,
+			     "%s has %" PRIu64 " kB free, but the snapshot takes %" PRIu64
+			     " kB; free some space there or change `dir`",
+			     job->dir, space >> 10, (need + 1023) >> 10);
 }
 
 /* ---- functions ---- */
@@ -392,7 +397,7 @@ static int write_keys(struct job *job, struct store_ctx *ctx, int fd)
 	int ret;
 
 	if (!records)
-		return fail(job, -ENOMEM, "out of memory");
+		return snapshot_fail(job, -ENOMEM, "out of memory");
 	im.functions = records;
 	store_numbers(job->st, im.number); /* when the walk begins: a SWAPDB comes after it */
 	ret = image_write(&im, job->st, ctx);
@@ -433,9 +438,9 @@ static int keep_unreadable(struct job *job, int dir_fd)
 		return 0;
 	ret = aside_keep(dir_fd, job->name, UNREADABLE, kept);
 	if (ret && ret != -ENOENT)
-		return fail(job, ret,
-			    "functions in a damaged file cannot be kept: %s, for %s/%s; %s",
-			    strerror(-ret), job->dir, job->name, remedy(ret));
+		return snapshot_fail(
+			job, ret, "functions in a damaged file cannot be kept: %s, for %s/%s; %s",
+			strerror(-ret), job->dir, job->name, remedy(ret));
 	state.keep_unreadable = false;
 	if (!ret)
 		log_notice("%s/%s is kept as %s, too: the next save replaces it", job->dir,
@@ -443,15 +448,15 @@ static int keep_unreadable(struct job *job, int dir_fd)
 	return 0;
 }
 
-static int publish(struct job *job, int dir_fd)
+static int snapshot_publish(struct job *job, int dir_fd)
 {
 	if (renameat(dir_fd, job->temp, dir_fd, job->name) < 0)
 		return fail_step(job, "renaming");
 	if (fsync(dir_fd) < 0) {
 		int err = -errno;
 
-		return fail(job, err, "syncing the directory %s failed: %s; %s", job->dir,
-			    strerror(-err), remedy(err));
+		return snapshot_fail(job, err, "syncing the directory %s failed: %s; %s", job->dir,
+				     strerror(-err), remedy(err));
 	}
 	return 0;
 }
@@ -470,7 +475,7 @@ static int save_in(struct job *job, int dir_fd, struct store_ctx *ctx)
 		return ret;
 	ret = write_temp(job, dir_fd, ctx);
 	if (!ret)
-		ret = publish(job, dir_fd);
+		ret = snapshot_publish(job, dir_fd);
 	if (ret)
 		unlinkat(dir_fd, job->temp, 0);
 	return ret;
@@ -492,7 +497,8 @@ static int save(struct job *job)
 		store_ctx_put(ctx);
 	} else {
 		ret = -errno;
-		fail(job, ret, "the store has no context left for the save: %s", strerror(-ret));
+		snapshot_fail(job, ret, "the store has no context left for the save: %s",
+			      strerror(-ret));
 	}
 	close(dir_fd);
 	return ret;
@@ -600,7 +606,7 @@ static int start_thread(struct job *job, pthread_t *thread)
 	return 0;
 }
 
-static int begin(struct job *job, pthread_t *thread)
+static int snapshot_job_begin(struct job *job, pthread_t *thread)
 {
 	int ret;
 
@@ -642,7 +648,7 @@ int snapshot_save(struct store *st, const struct config *cfg)
 	job = new_job(st, cfg, false);
 	if (!job)
 		return -ENOMEM;
-	ret = begin(job, &thread);
+	ret = snapshot_job_begin(job, &thread);
 	if (!ret) {
 		pthread_join(thread, NULL);
 		ret = job->ret;
@@ -663,7 +669,7 @@ static int begin_background(struct store *st, const struct config *cfg, bool wai
 	if (!job)
 		return -ENOMEM;
 	job->waited_for = waited_for;
-	ret = begin(job, &thread);
+	ret = snapshot_job_begin(job, &thread);
 	if (ret)
 		free_job(job);
 	return ret;
@@ -834,7 +840,7 @@ static int load_function(void *arg, const void *text, size_t len)
 	return load->sets ? add_function(&load->functions, text, len) : 0;
 }
 
-static int read_file(struct load *load, int fd)
+static int snapshot_read_file(struct load *load, int fd)
 {
 	struct rdb_sink sink = {
 		.key = load_key,
@@ -889,7 +895,7 @@ static int check_file(const struct load *job, int fd, enum rdb_other policy)
 {
 	struct load load = *job;
 	uint64_t max = store_max_keys(load.st);
-	int ret = read_file(&load, fd);
+	int ret = snapshot_read_file(&load, fd);
 
 	if (ret)
 		return ret;
@@ -935,7 +941,7 @@ static int load_file(struct load *load, int fd, enum rdb_other policy)
 	if (ret)
 		return ret;
 	load->sets = true;
-	ret = read_file(load, fd);
+	ret = snapshot_read_file(load, fd);
 	fill_end(&load->fill);
 	if (ret)
 		return ret;
@@ -973,9 +979,9 @@ static int open_file(struct job *job)
 	if (fd >= 0)
 		return fd;
 	if (ret == -ENOENT)
-		return fail(job, ret, "%s/%s does not exist", job->dir, job->name);
-	return fail(job, ret, "%s/%s cannot be opened: %s; let xkvd's user read it", job->dir,
-		    job->name, strerror(-ret));
+		return snapshot_fail(job, ret, "%s/%s does not exist", job->dir, job->name);
+	return snapshot_fail(job, ret, "%s/%s cannot be opened: %s; let xkvd's user read it",
+			     job->dir, job->name, strerror(-ret));
 }
 
 int snapshot_set_aside(const struct config *cfg, char *err, unsigned int err_len)
@@ -1073,8 +1079,8 @@ static int read_functions(struct job *job, struct records *found)
 	close(fd);
 	if (!ret || ret == -ECANCELED)
 		return 0;
-	return fail(job, ret, "%s/%s, offset %" PRIu64 ": %s", job->dir, job->name, rep.offset,
-		    *rep.text ? rep.text : strerror(-ret));
+	return snapshot_fail(job, ret, "%s/%s, offset %" PRIu64 ": %s", job->dir, job->name,
+			     rep.offset, *rep.text ? rep.text : strerror(-ret));
 }
 
 void snapshot_load_functions(const struct config *cfg)

@@ -1107,7 +1107,7 @@ int writelog_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 }
 
 /* Goes on with the last increment at its last position, if the feed still has what comes next. */
-static int resume(struct store *st, char *err, size_t err_len)
+static int writelog_try_resume(struct store *st, char *err, size_t err_len)
 {
 	const struct replay_place place = { state.dir_fd, state.path, &state.manifest };
 	char name[NAME_MAX + 1];
@@ -1153,7 +1153,7 @@ bool writelog_resume(struct store *st, const struct config *cfg)
 	if (!ret)
 		ret = read_manifest(err, sizeof(err));
 	if (!ret)
-		ret = resume(st, err, sizeof(err));
+		ret = writelog_try_resume(st, err, sizeof(err));
 	state.resumed = !ret;
 	if (!ret)
 		return true;
@@ -1244,8 +1244,8 @@ static int begin_behind(char *err, size_t err_len)
 	return ret;
 }
 
-static int begin(struct store *st, const struct config *cfg, bool serving, char *err,
-		 size_t err_len)
+static int writelog_begin(struct store *st, const struct config *cfg, bool serving, char *err,
+			  size_t err_len)
 {
 	int ret = state.resumed ? 0 : begin_anew(st, cfg, err, err_len);
 
@@ -1290,7 +1290,7 @@ int writelog_configure(struct store *st, const struct config *cfg, bool serving,
 	state.auto_min = cfg->auto_rewrite_min;
 	pthread_mutex_unlock(&state.lock);
 	if (cfg->appendonly && !state.on)
-		ret = begin(st, cfg, serving, err, err_len);
+		ret = writelog_begin(st, cfg, serving, err, err_len);
 	if (!cfg->appendonly && state.on)
 		writelog_close(false);
 	atomic_store(&state.awaited, state.on && cfg->appendfsync == APPENDFSYNC_ALWAYS);

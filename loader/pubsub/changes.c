@@ -202,7 +202,7 @@ static bool are_wanted(const struct server *s)
 	       s->cfg->notify & ~(unsigned int)(NOTIFY_KEYSPACE | NOTIFY_KEYEVENT);
 }
 
-static void begin(struct changes *ch)
+static void changes_begin(struct changes *ch)
 {
 	ch->listener = listener_new(ch->srv->store, wake, ch);
 	if (!ch->listener) {
@@ -259,7 +259,7 @@ bool changes_follow(struct server *s)
 		return true;
 	ch->unwanted = 0;
 	if (!ch->listener)
-		begin(ch);
+		changes_begin(ch);
 	return ch->listener;
 }
 

@@ -92,7 +92,7 @@ static char *line_of(struct caller *c, unsigned int db, const struct command *cm
 	return NULL;
 }
 
-static void tell(struct server *s, const char *line)
+static void monitor_write(struct server *s, const char *line)
 {
 	struct reply encoded, *r;
 	struct caller *to;
@@ -141,7 +141,7 @@ void monitor_tell(struct caller *c, unsigned int db, const struct command *cmd, 
 		monitor_release(c, true); /* what was before it */
 	if (c->session.monitor)
 		commands_flush(c); /* its reply comes before the line about it */
-	tell(c->srv, line);
+	monitor_write(c->srv, line);
 	free(line);
 }
 
@@ -153,7 +153,7 @@ void monitor_release(struct caller *c, bool send)
 	while ((h = STAILQ_FIRST(&lines->list))) {
 		STAILQ_REMOVE_HEAD(&lines->list, link);
 		if (send)
-			tell(c->srv, h->text);
+			monitor_write(c->srv, h->text);
 		free(h->text);
 		free(h);
 	}

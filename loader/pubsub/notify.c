@@ -16,8 +16,8 @@ struct notice {
 	const struct feed_change *change;
 };
 
-static void publish(const struct notice *n, const char *kind, const void *subject,
-		    size_t subject_len, const void *message, size_t len)
+static void notify_publish(const struct notice *n, const char *kind, const void *subject,
+			   size_t subject_len, const void *message, size_t len)
 {
 	char channel[32 + XKV_LONG_KEY_MAX];
 	int begin = snprintf(channel, 32, "__%s@%u__:", kind, n->change->number);
@@ -34,9 +34,9 @@ static void notify(const struct notice *n, unsigned int class, const char *event
 	if (!(n->wanted & class))
 		return;
 	if (n->wanted & NOTIFY_KEYSPACE)
-		publish(n, "keyspace", c->key, c->key_len, event, len);
+		notify_publish(n, "keyspace", c->key, c->key_len, event, len);
 	if (n->wanted & NOTIFY_KEYEVENT)
-		publish(n, "keyevent", event, len, c->key, c->key_len);
+		notify_publish(n, "keyevent", event, len, c->key, c->key_len);
 }
 
 /* The event of a value that was written, for its cause; NULL = none. */

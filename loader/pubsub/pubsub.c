@@ -502,7 +502,7 @@ static bool hold(struct pubsub *p, enum topic_kind kind, const struct message *m
 	return true;
 }
 
-static unsigned int publish(struct server *s, enum topic_kind kind, const struct message *m)
+static unsigned int pubsub_send(struct server *s, enum topic_kind kind, const struct message *m)
 {
 	struct pubsub *p = pubsub_of(s);
 	const struct topic *t = topic_find(p, kind, m->channel, m->channel_len);
@@ -553,7 +553,7 @@ void pubsub_release(struct server *s, const struct held_message *since, bool sen
 		TAILQ_REMOVE(&p->held, h, link);
 		p->held_bytes -= sizeof(*h) + h->message.channel_len + h->message.len;
 		if (send)
-			publish(s, h->kind, &h->message);
+			pubsub_send(s, h->kind, &h->message);
 		free(h);
 	}
 }
@@ -563,7 +563,7 @@ unsigned int pubsub_publish(struct server *s, const void *channel, size_t channe
 {
 	const struct message m = { channel, message, channel_len, len };
 
-	return publish(s, TOPIC_CHANNEL, &m);
+	return pubsub_send(s, TOPIC_CHANNEL, &m);
 }
 
 /* Until it is committed, a transaction takes room for what it publishes. */
@@ -590,7 +590,7 @@ void cmd_spublish(struct caller *c, unsigned int argc, const struct resp_arg *ar
 
 	(void)argc;
 	if (has_room(c))
-		reply_int(reply_to(c), publish(c->srv, TOPIC_SHARD, &m));
+		reply_int(reply_to(c), pubsub_send(c->srv, TOPIC_SHARD, &m));
 }
 
 /* --- PUBSUB --- */

@@ -110,7 +110,7 @@ static void drop_replaced(struct functions *f)
 }
 
 /* After a change: hands the texts of all libraries to snapshots. */
-static void publish(struct functions *f)
+static void function_publish(struct functions *f)
 {
 	unsigned char *records;
 	size_t len;
@@ -132,7 +132,8 @@ static void publish(struct functions *f)
 #define LINE_MAX_BYTES 512
 
 /* The engine and the name, in `line`.  False, and the reason is in `error`. */
-static bool read_line(char *line, size_t len, char **engine, char **name, char *error, size_t size)
+static bool function_read_line(char *line, size_t len, char **engine, char **name, char *error,
+			       size_t size)
 {
 	char *at = line, *end = line + len, *word = line;
 	size_t word_len, engine_len = 2, name_len = 0;
@@ -229,15 +230,16 @@ static bool compile(struct interpreter *lua, struct library_list *list, struct l
 }
 
 /* Loads a library into a list.  Its name, NULL: the reason is in `error`. */
-static const char *load(struct interpreter *lua, struct library_list *list,
-			const struct resp_arg *text, bool replace, char *error, size_t size)
+static const char *function_load(struct interpreter *lua, struct library_list *list,
+				 const struct resp_arg *text, bool replace, char *error,
+				 size_t size)
 {
 	char line[LINE_MAX_BYTES], *engine, *name;
 	size_t len = take_line(text, line, error, size);
 	struct resp_arg body = { .ptr = text->ptr + len, .len = text->len - len };
 	struct library *lib, *old;
 
-	if (!len || !read_line(line, len, &engine, &name, error, size))
+	if (!len || !function_read_line(line, len, &engine, &name, error, size))
 		return NULL;
 	old = find_library(list, name, strlen(name));
 	lib = NULL;
@@ -276,7 +278,9 @@ static int read_text(void *arg, const void *text, size_t len)
 	const struct resp_arg copy = { .ptr = (char *)(uintptr_t)text, .len = len };
 	struct reading *r = arg;
 
-	return load(r->lua, r->list, &copy, false, r->error, sizeof(r->error)) ? 0 : -ECANCELED;
+	return function_load(r->lua, r->list, &copy, false, r->error, sizeof(r->error))
+		       ? 0
+		       : -ECANCELED;
 }
 
 /* Of one that does not load: keeps the text, and the name if its first line has one. */
@@ -286,7 +290,7 @@ static int keep_unusable(const struct reading *r, const struct resp_arg *text)
 	size_t len = take_line(text, line, error, sizeof(error));
 	struct library *lib;
 
-	if (!len || !read_line(line, len, &engine, &name, error, sizeof(error)) ||
+	if (!len || !function_read_line(line, len, &engine, &name, error, sizeof(error)) ||
 	    !function_name_ok(name, strlen(name)))
 		*(name = line) = '\0';
 	lib = new_library(name, text);
@@ -398,9 +402,9 @@ void cmd_function_load(struct caller *c, unsigned int argc, const struct resp_ar
 		}
 		replace = true;
 	}
-	name = load(f->lua, &f->libraries, &argv[argc - 1], replace, error, sizeof(error));
+	name = function_load(f->lua, &f->libraries, &argv[argc - 1], replace, error, sizeof(error));
 	if (name) {
-		publish(f);
+		function_publish(f);
 		reply_text(reply_to(c), name);
 	} else {
 		reply_error(reply_to(c), "%s", error);
@@ -428,7 +432,7 @@ void cmd_function_delete(struct caller *c, unsigned int argc, const struct resp_
 	}
 	TAILQ_REMOVE(list, lib, link);
 	library_free(f->lua, lib);
-	publish(f);
+	function_publish(f);
 	reply_ok(reply_to(c));
 }
 
@@ -687,7 +691,7 @@ void cmd_function_restore(struct caller *c, unsigned int argc, const struct resp
 		free_libraries(f->lua, &f->unusable);
 	}
 	if (!ret && join(f->lua, &f->libraries, &list, replace, r.error, sizeof(r.error))) {
-		publish(f);
+		function_publish(f);
 		reply_ok(reply_to(c));
 		return;
 	}

@@ -495,7 +495,7 @@ static int forget_script(lua_State *L)
 }
 
 /* Forgets a script, or, if it `stays`, only that it may be evicted. */
-static bool forget(struct interpreter *lua, const char *sha, bool stays)
+static bool interpreter_forget(struct interpreter *lua, const char *sha, bool stays)
 {
 	struct known k = { .sha = sha, .stays = stays };
 	int failed;
@@ -520,7 +520,7 @@ void interpreter_keep(struct interpreter *lua, const char *sha)
 
 	lua_cpcall(lua->state, ask_script, &k);
 	lua_settop(lua->state, 0);
-	if (k.cached && forget(lua, sha, true))
+	if (k.cached && interpreter_forget(lua, sha, true))
 		uncache(lua, k.cached);
 }
 
@@ -531,7 +531,7 @@ static void evict(struct interpreter *lua, unsigned int most)
 
 	while (lua->cached_count > most) {
 		e = TAILQ_FIRST(&lua->cached);
-		if (!forget(lua, e->sha, false))
+		if (!interpreter_forget(lua, e->sha, false))
 			return;
 		uncache(lua, e);
 		lua->scripts--;
@@ -540,7 +540,7 @@ static void evict(struct interpreter *lua, unsigned int most)
 }
 
 /* Half of the memory is for what scripts do. */
-static void make_room(struct interpreter *lua)
+static void interpreter_make_room(struct interpreter *lua)
 {
 	evict(lua, CACHED_MAX - 1);
 	if (lua->memory <= LUA_MEMORY_MAX / 2 || lua->cached_count < CACHED_FEW)
@@ -612,7 +612,7 @@ bool interpreter_load(struct interpreter *lua, struct script_run *run, const str
 	lua_tick(lua->state);
 	if (!keep) {
 		k.cached = calloc(1, sizeof(*k.cached)); /* without memory it stays */
-		make_room(lua);
+		interpreter_make_room(lua);
 	}
 	failed = load_known(lua, &k);
 	lua_tick(NULL);
@@ -622,7 +622,7 @@ bool interpreter_load(struct interpreter *lua, struct script_run *run, const str
 	lua->run = NULL;
 	lua_settop(lua->state, 0);
 	if (failed) {
-		if (forget(lua, k.sha, false))
+		if (interpreter_forget(lua, k.sha, false))
 			free(k.cached);
 		return false;
 	}

@@ -41,7 +41,7 @@ static unsigned char *grow(struct packing *p, size_t more)
 }
 
 /* A type, and `value` in `size` bytes, the highest first. */
-static void put(struct packing *p, unsigned char type, uint64_t value, unsigned int size)
+static void pack_put(struct packing *p, unsigned char type, uint64_t value, unsigned int size)
 {
 	unsigned char *at = grow(p, 1 + size);
 
@@ -54,11 +54,11 @@ static void put(struct packing *p, unsigned char type, uint64_t value, unsigned 
 static void put_count(struct packing *p, unsigned char fixed, unsigned char type, size_t count)
 {
 	if (count < 16)
-		put(p, (unsigned char)(fixed | count), 0, 0);
+		pack_put(p, (unsigned char)(fixed | count), 0, 0);
 	else if (count <= UINT16_MAX)
-		put(p, type, count, 2);
+		pack_put(p, type, count, 2);
 	else
-		put(p, type + 1, count, 4);
+		pack_put(p, type + 1, count, 4);
 }
 
 static void pack_string(struct packing *p)
@@ -67,13 +67,13 @@ static void pack_string(struct packing *p)
 	const char *text = lua_tolstring(p->L, -1, &len);
 
 	if (len < 32)
-		put(p, (unsigned char)(0xa0 | len), 0, 0);
+		pack_put(p, (unsigned char)(0xa0 | len), 0, 0);
 	else if (len <= UINT8_MAX)
-		put(p, 0xd9, len, 1);
+		pack_put(p, 0xd9, len, 1);
 	else if (len <= UINT16_MAX)
-		put(p, 0xda, len, 2);
+		pack_put(p, 0xda, len, 2);
 	else
-		put(p, 0xdb, len, 4);
+		pack_put(p, 0xdb, len, 4);
 	memcpy(grow(p, len), text, len);
 }
 
@@ -82,12 +82,12 @@ static void pack_integer(struct packing *p, int64_t n)
 	unsigned int order = 0; /* the fewest of 1, 2, 4, 8 bytes, as a power of 2 */
 
 	if (n >= -32 && n <= 127) {
-		put(p, (unsigned char)n, 0, 0);
+		pack_put(p, (unsigned char)n, 0, 0);
 		return;
 	}
 	while (order < 3 && (n >= 0 ? n >> (8 << order) != 0 : n >> ((8 << order) - 1) != -1))
 		order++;
-	put(p, (unsigned char)((n >= 0 ? 0xcc : 0xd0) + order), (uint64_t)n, 1U << order);
+	pack_put(p, (unsigned char)((n >= 0 ? 0xcc : 0xd0) + order), (uint64_t)n, 1U << order);
 }
 
 static void pack_number(struct packing *p)
@@ -109,9 +109,9 @@ static void pack_number(struct packing *p)
 	}
 	half.f = (float)number;
 	if ((double)half.f == number)
-		put(p, 0xca, half.bits, 4);
+		pack_put(p, 0xca, half.bits, 4);
 	else
-		put(p, 0xcb, whole.bits, 8);
+		pack_put(p, 0xcb, whole.bits, 8);
 }
 
 static void pack_value(struct packing *p, int depth);
@@ -173,7 +173,7 @@ static void pack_value(struct packing *p, int depth)
 		pack_number(p);
 		break;
 	case LUA_TBOOLEAN:
-		put(p, lua_toboolean(p->L, -1) ? 0xc3 : 0xc2, 0, 0);
+		pack_put(p, lua_toboolean(p->L, -1) ? 0xc3 : 0xc2, 0, 0);
 		break;
 	case LUA_TTABLE:
 		if (depth < DEPTH_MAX) {
@@ -182,7 +182,7 @@ static void pack_value(struct packing *p, int depth)
 		}
 		/* fall through */
 	default:
-		put(p, 0xc0, 0, 0);
+		pack_put(p, 0xc0, 0, 0);
 	}
 	lua_pop(p->L, 1);
 }

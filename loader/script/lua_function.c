@@ -16,7 +16,7 @@
 #define ENVIRONMENT "xkv environment" /* in the registry: what libraries see as their globals */
 #define LOAD_NS	    500000000	      /* that a library may take to register its functions */
 
-static int fail(lua_State *L, const char *text)
+static int library_fail(lua_State *L, const char *text)
 {
 	lua_push_error(L, text);
 	return lua_error(L);
@@ -46,7 +46,7 @@ static unsigned int take_flags(lua_State *L)
 			    strcasecmp(lua_tostring(L, -1), script_flag_names[i]) == 0)
 				break;
 		if (i == SCRIPT_FLAGS)
-			fail(L, "ERR unknown flag given");
+			library_fail(L, "ERR unknown flag given");
 		flags |= 1U << i;
 		lua_pop(L, 1);
 	}
@@ -62,27 +62,33 @@ static int check_named(lua_State *L, const char *name, unsigned int *flags)
 {
 	if (strcasecmp(name, "function_name") == 0) {
 		if (!lua_isstring(L, -1))
-			fail(L, "ERR function_name argument given to redis.register_function must "
+			library_fail(
+				L,
+				"ERR function_name argument given to redis.register_function must "
 				"be a string");
 		return NAME;
 	}
 	if (strcasecmp(name, "description") == 0) {
 		if (!lua_isstring(L, -1))
-			fail(L, "ERR description argument given to redis.register_function must be "
+			library_fail(
+				L,
+				"ERR description argument given to redis.register_function must be "
 				"a string");
 		return DESCRIPTION;
 	}
 	if (strcasecmp(name, "callback") == 0) {
 		if (!lua_isfunction(L, -1))
-			fail(L, "ERR callback argument given to redis.register_function must be a "
+			library_fail(
+				L,
+				"ERR callback argument given to redis.register_function must be a "
 				"function");
 		return CALLBACK;
 	}
 	if (strcasecmp(name, "flags") != 0)
-		fail(L, "ERR unknown argument given to redis.register_function");
+		library_fail(L, "ERR unknown argument given to redis.register_function");
 	if (!lua_istable(L, -1))
-		fail(L, "ERR flags argument to redis.register_function must be a table "
-			"representing function flags");
+		library_fail(L, "ERR flags argument to redis.register_function must be a table "
+				"representing function flags");
 	*flags = take_flags(L);
 	return 0;
 }
@@ -94,8 +100,9 @@ static void take_table(lua_State *L, unsigned int *flags)
 	int slot;
 
 	if (!lua_istable(L, 1))
-		fail(L, "ERR calling redis.register_function with a single argument is only "
-			"applicable to Lua table (representing named arguments).");
+		library_fail(L,
+			     "ERR calling redis.register_function with a single argument is only "
+			     "applicable to Lua table (representing named arguments).");
 	lua_settop(L, SLOTS);
 	lua_pushnil(L);
 	while (lua_next(L, 1)) {
@@ -103,7 +110,9 @@ static void take_table(lua_State *L, unsigned int *flags)
 		lua_insert(L, -2);
 		name = lua_tostring(L, -2);
 		if (!name)
-			fail(L, "ERR named argument key given to redis.register_function is not a "
+			library_fail(
+				L,
+				"ERR named argument key given to redis.register_function is not a "
 				"string");
 		slot = check_named(L, name, flags);
 		if (slot)
@@ -113,25 +122,26 @@ static void take_table(lua_State *L, unsigned int *flags)
 		lua_pop(L, 1);
 	}
 	if (lua_isnil(L, NAME))
-		fail(L, "ERR redis.register_function must get a function name argument");
+		library_fail(L, "ERR redis.register_function must get a function name argument");
 	if (lua_isnil(L, CALLBACK))
-		fail(L, "ERR redis.register_function must get a callback argument");
+		library_fail(L, "ERR redis.register_function must get a callback argument");
 }
 
 /* register_function(name, callback) */
 static void take_two(lua_State *L)
 {
 	if (!lua_isstring(L, 1))
-		fail(L, "ERR first argument to redis.register_function must be a string");
+		library_fail(L, "ERR first argument to redis.register_function must be a string");
 	if (!lua_isfunction(L, 2))
-		fail(L, "ERR second argument to redis.register_function must be a function");
+		library_fail(L,
+			     "ERR second argument to redis.register_function must be a function");
 	lua_pushnil(L);
 	lua_insert(L, 1);
 	lua_pushnil(L);
 	lua_insert(L, DESCRIPTION);
 }
 
-static const struct function *find(const struct library *lib, const char *name)
+static const struct function *library_find(const struct library *lib, const char *name)
 {
 	for (unsigned int i = 0; i < lib->count; i++)
 		if (strcasecmp(lib->functions[i].name, name) == 0)
@@ -140,7 +150,7 @@ static const struct function *find(const struct library *lib, const char *name)
 }
 
 /* Adds the function whose arguments are in their slots. */
-static void add(lua_State *L, struct library *lib, unsigned int flags)
+static void library_register(lua_State *L, struct library *lib, unsigned int flags)
 {
 	const char *description = lua_tostring(L, DESCRIPTION);
 	struct function f = { .flags = flags | SCRIPT_HAS_FLAGS }, *functions;
@@ -159,7 +169,7 @@ static void add(lua_State *L, struct library *lib, unsigned int flags)
 	free(f.name);
 	free(f.description);
 	luaL_unref(L, LUA_REGISTRYINDEX, f.ref);
-	fail(L, "ERR out of memory");
+	library_fail(L, "ERR out of memory");
 }
 
 static int register_function(lua_State *L)
@@ -171,21 +181,22 @@ static int register_function(lua_State *L)
 	size_t len;
 
 	if (!lib)
-		return fail(L, "ERR redis.register_function can only be called on FUNCTION LOAD "
-			       "command");
+		return library_fail(
+			L, "ERR redis.register_function can only be called on FUNCTION LOAD "
+			   "command");
 	if (args < 1 || args > 2)
-		return fail(L, "ERR wrong number of arguments to redis.register_function");
+		return library_fail(L, "ERR wrong number of arguments to redis.register_function");
 	if (args == 1)
 		take_table(L, &flags);
 	else
 		take_two(L);
 	name = lua_tolstring(L, NAME, &len);
 	if (!function_name_ok(name, len))
-		return fail(L, "ERR Library names can only contain letters, numbers, or "
-			       "underscores(_) and must be at least one character long");
-	if (find(lib, name))
-		return fail(L, "ERR Function already exists in the library");
-	add(L, lib, flags);
+		return library_fail(L, "ERR Library names can only contain letters, numbers, or "
+				       "underscores(_) and must be at least one character long");
+	if (library_find(lib, name))
+		return library_fail(L, "ERR Function already exists in the library");
+	library_register(L, lib, flags);
 	return 0;
 }
 

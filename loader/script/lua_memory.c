@@ -159,7 +159,7 @@ static void remember(struct interpreter *lua, const void *block, size_t bytes)
 		lua->tables[lua->table_count++] = (struct lua_nodes){ block, order };
 }
 
-static void forget(struct interpreter *lua, const void *block, size_t bytes)
+static void lua_memory_forget(struct interpreter *lua, const void *block, size_t bytes)
 {
 	if (!nodes_order(bytes))
 		return;
@@ -230,7 +230,7 @@ void *lua_allocate(void *arg, void *block, size_t old, size_t new)
 	if (new > old && !may_have(lua, !block, new, new - old))
 		return NULL;
 	if (block)
-		forget(lua, block, old);
+		lua_memory_forget(lua, block, old);
 	if (!new) {
 		lua->memory -= old;
 		free(block);

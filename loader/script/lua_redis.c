@@ -303,7 +303,7 @@ static void push_called(lua_State *L, struct interpreter *lua)
 
 /* ---- redis.call() ------------------------------------------------------------- */
 
-static int fail(lua_State *L, bool raise, const char *text)
+static int redis_fail(lua_State *L, bool raise, const char *text)
 {
 	lua_push_error(L, text);
 	return raise ? lua_error(L) : 1;
@@ -399,16 +399,18 @@ static int call(lua_State *L, bool raise)
 	const char *why;
 
 	if (!argc)
-		return fail(L, raise,
-			    "ERR Please specify at least one argument for this redis lib call");
+		return redis_fail(
+			L, raise,
+			"ERR Please specify at least one argument for this redis lib call");
 	argv = argc <= FEW_ARGS ? few : lua_newuserdata(L, argc * sizeof(*argv));
 	if (!take_args(L, argc, argv))
-		return fail(L, raise,
-			    "ERR Lua redis lib command arguments must be strings or integers");
+		return redis_fail(
+			L, raise,
+			"ERR Lua redis lib command arguments must be strings or integers");
 	cmd = command_find(argc, argv);
 	why = refusal(lua, cmd, argc, argv);
 	if (why)
-		return fail(L, raise, why);
+		return redis_fail(L, raise, why);
 	lua->run->wrote |= cmd->flags & CMD_WRITE;
 	call_command(lua, cmd, argc, argv);
 	/* it ends after a conflict; and the hook does not count what a long command takes */
@@ -416,7 +418,7 @@ static int call(lua_State *L, bool raise)
 	    !(cmd->flags & (CMD_FAST | CMD_QUEUES)))
 		lua_check_time(L);
 	if (lua->called.out.failed)
-		return fail(L, raise, "ERR the reply is too large for a script");
+		return redis_fail(L, raise, "ERR the reply is too large for a script");
 	push_called(L, lua);
 	if (!raise || !lua_istable(L, -1) || !has_field(L, "err", LUA_TSTRING))
 		return 1;
@@ -439,7 +441,7 @@ static int redis_pcall(lua_State *L)
 static int single_field(lua_State *L, const char *name)
 {
 	if (lua_gettop(L) != 1 || lua_type(L, 1) != LUA_TSTRING)
-		return fail(L, false, "ERR wrong number or type of arguments");
+		return redis_fail(L, false, "ERR wrong number or type of arguments");
 	lua_newtable(L);
 	lua_insert(L, 1);
 	lua_setfield(L, 1, name);
@@ -469,7 +471,7 @@ static int redis_sha1hex(lua_State *L)
 	size_t len;
 
 	if (lua_gettop(L) != 1)
-		return fail(L, true, "ERR wrong number of arguments");
+		return redis_fail(L, true, "ERR wrong number of arguments");
 	text = lua_tolstring(L, 1, &len);
 	script_sha(text ? text : "", text ? len : 0, sha);
 	lua_pushstring(L, sha);
@@ -482,11 +484,11 @@ static int redis_log(lua_State *L)
 	int level = (int)lua_tointeger(L, 1), last = lua_gettop(L);
 
 	if (last < 2)
-		return fail(L, true, "ERR redis.log() requires two arguments or more.");
+		return redis_fail(L, true, "ERR redis.log() requires two arguments or more.");
 	if (lua_type(L, 1) != LUA_TNUMBER)
-		return fail(L, true, "ERR First argument must be a number (log level).");
+		return redis_fail(L, true, "ERR First argument must be a number (log level).");
 	if (level < LOG_LEVEL_DEBUG || level > LOG_LEVEL_WARNING)
-		return fail(L, true, "ERR Invalid debug level.");
+		return redis_fail(L, true, "ERR Invalid debug level.");
 	lua_pushliteral(L, "");
 	for (int i = 2; i <= last; i++) {
 		if (i > 2)
@@ -503,9 +505,9 @@ static int redis_setresp(lua_State *L)
 	lua_Integer version = lua_tointeger(L, 1);
 
 	if (lua_gettop(L) != 1)
-		return fail(L, true, "ERR redis.setresp() requires one argument.");
+		return redis_fail(L, true, "ERR redis.setresp() requires one argument.");
 	if (version != PROTOCOL_RESP2 && version != PROTOCOL_RESP3)
-		return fail(L, true, "ERR RESP version must be 2 or 3.");
+		return redis_fail(L, true, "ERR RESP version must be 2 or 3.");
 	lua_of(L)->resp = (enum protocol)version;
 	return 0;
 }
@@ -518,15 +520,16 @@ static int redis_acl_check_cmd(lua_State *L)
 	struct resp_arg *argv;
 
 	if (!argc)
-		return fail(L, true,
-			    "ERR Please specify at least one argument for this redis lib call");
+		return redis_fail(
+			L, true,
+			"ERR Please specify at least one argument for this redis lib call");
 	argv = lua_newuserdata(L, argc * sizeof(*argv));
 	if (!take_args(L, argc, argv))
-		return fail(L, true,
-			    "ERR Lua redis lib command arguments must be strings or integers");
+		return redis_fail(
+			L, true, "ERR Lua redis lib command arguments must be strings or integers");
 	cmd = command_find(argc, argv);
 	if (!cmd || !command_arity_ok(cmd, argc))
-		return fail(L, true, "ERR Invalid command passed to redis.acl_check_cmd()");
+		return redis_fail(L, true, "ERR Invalid command passed to redis.acl_check_cmd()");
 	lua_pushboolean(L, acl_check(acl_user_of(lua_of(L)->run->caller), cmd, argc, argv, &at) ==
 				   ACL_OK);
 	return 1;

@@ -118,7 +118,7 @@ static const char *not_suspended(lua_State *L, lua_State *co)
 }
 
 /* Resumes it with the arguments on top.  The number of results, or -1: an error is on top. */
-static int resume(lua_State *L, lua_State *co, int args)
+static int tick_resume(lua_State *L, lua_State *co, int args)
 {
 	const char *why = not_suspended(L, co);
 	int status, results;
@@ -147,7 +147,7 @@ static int coroutine_resume(lua_State *L)
 	int results;
 
 	luaL_argcheck(L, co, 1, "coroutine expected");
-	results = resume(L, co, lua_gettop(L) - 1);
+	results = tick_resume(L, co, lua_gettop(L) - 1);
 	lua_pushboolean(L, results >= 0);
 	results = results < 0 ? 1 : results;
 	lua_insert(L, -1 - results);
@@ -157,7 +157,7 @@ static int coroutine_resume(lua_State *L)
 /* What coroutine.wrap() returns; its upvalue is the coroutine. */
 static int wrapped(lua_State *L)
 {
-	int results = resume(L, lua_tothread(L, lua_upvalueindex(1)), lua_gettop(L));
+	int results = tick_resume(L, lua_tothread(L, lua_upvalueindex(1)), lua_gettop(L));
 
 	if (results >= 0)
 		return results;

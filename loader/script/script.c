@@ -201,7 +201,7 @@ static bool take_shebang(struct resp_arg *text, unsigned int *flags, char *error
 /* --- running --- */
 
 /* Compiles the script, unless it is known.  On false the error was replied. */
-static bool load(struct caller *c, struct execution *e, bool keep)
+static bool script_load(struct caller *c, struct execution *e, bool keep)
 {
 	struct resp_arg text = *e->text;
 	char error[1024];
@@ -235,7 +235,7 @@ static int execute(struct caller *c, void *arg)
 	struct execution *e = arg;
 	const char *why = e->run->ended; /* in an earlier try */
 
-	if (!why && e->text && !load(c, e, false))
+	if (!why && e->text && !script_load(c, e, false))
 		return false;
 	if (!why)
 		why = refused(c, e->flags, e->read_only);
@@ -374,7 +374,7 @@ static int load_and_keep(struct caller *c, void *arg)
 {
 	struct execution *e = arg;
 
-	if (!load(c, e, true))
+	if (!script_load(c, e, true))
 		return false;
 	interpreter_keep(e->lua, e->run->name);
 	reply_text(reply_to(c), e->run->name);

@@ -66,7 +66,7 @@ struct long_op {
 };
 
 /* Executes an operation with the stored key, and takes the head from the value that it reads. */
-static int run(const struct long_op *l, struct store_op op, struct store_entry *out)
+static int longkey_run(const struct long_op *l, struct store_op op, struct store_entry *out)
 {
 	int ret;
 
@@ -102,7 +102,7 @@ static int set(const struct long_op *l, struct store_op op, const void *first, s
 		memcpy(at + first_len, second, second_len);
 	op.value = whole;
 	op.value_len = len;
-	ret = run(l, op, out);
+	ret = longkey_run(l, op, out);
 	free(whole);
 	return ret;
 }
@@ -143,7 +143,7 @@ static int change(const struct long_op *l, struct store_entry *out)
 
 	for (unsigned int i = 0; i < l->ctx->st->busy_tries; i++) {
 		l->ctx->for_change = true;
-		ret = run(l, get, &old);
+		ret = longkey_run(l, get, &old);
 		l->ctx->for_change = false;
 		if (ret && ret != -ENOENT)
 			return ret;
@@ -177,6 +177,6 @@ int long_do(struct store_ctx *ctx, const struct store_op *op, long_entry_fn *ent
 	case XKV_OP_APPEND:
 		return change(&l, out);
 	default:
-		return run(&l, *op, out);
+		return longkey_run(&l, *op, out);
 	}
 }

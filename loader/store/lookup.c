@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Look-ups in mapped memory.  The steps, and the order of the loads, are those of find() and
+ * Look-ups in mapped memory.  The steps, and the order of the loads, are those of lookup_find() and
  * op_get() in bpf/store.bpf.h and bpf/ops.bpf.h, where the reasons are.  The pages are held from
  * the first load of the index to the last of the slot: so no unit gets slots of another size and
  * no page is unmapped meanwhile, as the grace period prevents it for XDP.
@@ -29,7 +29,7 @@ struct search {
 	const uint64_t *key; /* padded with zeros */
 };
 
-static uint64_t load(const __u64 *word)
+static uint64_t lookup_load(const __u64 *word)
 {
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
@@ -86,7 +86,7 @@ static enum match slot_match(struct search *s, const __u64 *place, uint64_t entr
 
 	if (!slot)
 		return MATCH_UNSTABLE;
-	seq = load(&slot->seq);
+	seq = lookup_load(&slot->seq);
 	if (seq & 1)
 		return MATCH_UNSTABLE;
 	same = holds_key(s, slot);
@@ -107,7 +107,7 @@ static enum match bucket_match(struct search *s, const struct xkv_bucket *b)
 	enum match match, all = MATCH_OTHER;
 
 	for (int way = 0; way < XKV_WAYS; way++) {
-		uint64_t entry = load(&b->entry[way]);
+		uint64_t entry = lookup_load(&b->entry[way]);
 
 		if (XKV_TAG(entry ^ s->fingerprint) || !entry)
 			continue;
@@ -130,7 +130,7 @@ static enum match chain_match(struct search *s, uint64_t head)
 
 		if (!chain)
 			return MATCH_UNSTABLE;
-		head = load(&chain->bucket.head);
+		head = lookup_load(&chain->bucket.head);
 		match = bucket_match(s, &chain->bucket);
 		if (match == MATCH_SAME)
 			return match;
@@ -147,14 +147,14 @@ static int found(struct search *s)
 }
 
 /* Finds the slot of the key: 0, -ENOENT, or -EAGAIN. */
-static int find(struct search *s)
+static int lookup_find(struct search *s)
 {
 	const struct xkv_bucket *home = home_of(s->st, s->fingerprint);
 	enum match match, behind;
 	uint64_t head, now;
 
 	for (int i = 0; i < TRIES; i++) {
-		head = load(&home->head);
+		head = lookup_load(&home->head);
 		match = bucket_match(s, home);
 		if (match == MATCH_SAME)
 			return found(s);
@@ -220,7 +220,7 @@ static int find_and_read(struct search *s, void *value, struct store_entry *out)
 	int ret = -EAGAIN;
 
 	for (int i = 0; i < TRIES && ret == -EAGAIN; i++) {
-		ret = find(s);
+		ret = lookup_find(s);
 		if (!ret)
 			ret = read_found(s, value, out);
 	}

@@ -547,7 +547,8 @@ static bool wait_for_readers(struct store *st, uint64_t evicted)
  * transaction, from classes that have free slots, or by eviction.  0, -ENOSPC, or -EAGAIN if it is
  * not done at until_ms.
  */
-static int make_room(struct store *st, unsigned int class, unsigned int count, uint64_t until_ms)
+static int class_make_room(struct store *st, unsigned int class, unsigned int count,
+			   uint64_t until_ms)
 {
 	unsigned int span =
 		class == XKV_CLASS_LARGE ? count : span_least(st->classes[class].slot_bytes);
@@ -594,7 +595,7 @@ static void serve_need(struct store *st, unsigned int class)
 
 	n->count = 0;
 	pthread_mutex_unlock(&st->maint.need_lock);
-	ret = make_room(st, class, count, monotonic_ms() + ROOM_MS);
+	ret = class_make_room(st, class, count, monotonic_ms() + ROOM_MS);
 	pthread_mutex_lock(&st->maint.need_lock);
 	if (ret == -EAGAIN && monotonic_ms() < n->until_ms) {
 		n->count = n->count > count ? n->count : count;
@@ -676,7 +677,7 @@ int slots_grow(struct store *st, unsigned int class, unsigned int count, uint64_
 	if (!*until_ms)
 		*until_ms = monotonic_ms() + GROW_WAIT_MS;
 	if (!st->maint.runs)
-		return make_room(st, class, count, *until_ms) ? -ENOSPC : 0;
+		return class_make_room(st, class, count, *until_ms) ? -ENOSPC : 0;
 	return need_wait(st, class, count, *until_ms);
 }
 

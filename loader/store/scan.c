@@ -59,7 +59,7 @@ struct walk {
 	bool no_memory;
 };
 
-static uint64_t load(const __u64 *word)
+static uint64_t scan_load(const __u64 *word)
 {
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
@@ -72,7 +72,7 @@ static bool may_be_of_db(const struct walk *w, uint64_t entry)
 static void read_entries(struct walk *w, const struct xkv_bucket *b)
 {
 	for (int way = 0; way < XKV_WAYS && w->entries < BUCKET_KEYS; way++) {
-		uint64_t entry = load(&b->entry[way]);
+		uint64_t entry = scan_load(&b->entry[way]);
 
 		if (may_be_of_db(w, entry))
 			w->entry[w->entries++] = entry;
@@ -83,7 +83,7 @@ static void read_entries(struct walk *w, const struct xkv_bucket *b)
 static bool read_bucket(struct walk *w)
 {
 	const struct xkv_bucket *home = &w->st->index[w->bucket], *b = home;
-	uint64_t head = load(&home->head), next = head & XKV_REF_MASK;
+	uint64_t head = scan_load(&home->head), next = head & XKV_REF_MASK;
 
 	w->entries = 0;
 	read_entries(w, home);
@@ -94,9 +94,9 @@ static bool read_bucket(struct walk *w)
 			return false;
 		b = &chain->bucket;
 		read_entries(w, b);
-		next = load(&b->head) & XKV_REF_MASK;
+		next = scan_load(&b->head) & XKV_REF_MASK;
 	}
-	return !((load(&home->head) ^ head) & XKV_BUCKET_COUNT);
+	return !((scan_load(&home->head) ^ head) & XKV_BUCKET_COUNT);
 }
 
 /*
@@ -138,7 +138,7 @@ static bool met_before(struct walk *w, uint64_t hash, const struct slot_copy *ke
 enum entry_read { READ_ENTRY, READ_GONE, READ_AGAIN };
 
 /* Makes room for a long key and its head.  False: no memory. */
-static bool make_room(struct walk *w)
+static bool scan_make_room(struct walk *w)
 {
 	if (!w->key)
 		w->key = malloc(XKV_LONG_KEY_MAX);
@@ -154,7 +154,7 @@ static bool copy_entry(struct walk *w, uint64_t ref, struct slot_copy *copy)
 		return false;
 	if (copy->key_len != XKV_KEY_LONG || w->stored)
 		return true;
-	return make_room(w) && (w->value || slot_copy_head(w->st, ref, copy, w->head));
+	return scan_make_room(w) && (w->value || slot_copy_head(w->st, ref, copy, w->head));
 }
 
 /*
@@ -263,10 +263,10 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 static bool may_have_keys(const struct walk *w)
 {
 	const struct xkv_bucket *b = &w->st->index[w->bucket];
-	bool may = load(&b->head) & XKV_REF_MASK;
+	bool may = scan_load(&b->head) & XKV_REF_MASK;
 
 	for (int way = 0; way < XKV_WAYS; way++) /* without branches: most buckets are passed by */
-		may |= may_be_of_db(w, load(&b->entry[way]));
+		may |= may_be_of_db(w, scan_load(&b->entry[way]));
 	return may;
 }
 
@@ -448,7 +448,7 @@ bool store_expiry_rests(const struct store *st)
 static unsigned int sweep_slot(struct store_ctx *ctx, uint64_t ref, unsigned int nr, uint64_t now)
 {
 	struct xkv_slot *slot = slot_of(ctx->st, ref);
-	uint64_t seq = load(&slot->seq), expire_ms = slot->expire_ms;
+	uint64_t seq = scan_load(&slot->seq), expire_ms = slot->expire_ms;
 	uint8_t db = slot->db;
 	struct slot_copy copy;
 

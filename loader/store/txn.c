@@ -107,8 +107,8 @@ static void put_key(struct store *st, struct xkv_txn_key *k, const struct overla
 
 /* ---- slots ----------------------------------------------------------------- */
 
-static int run(struct store_ctx *ctx, enum xkv_txn_cmd cmd, unsigned int first, unsigned int count,
-	       struct xkv_txn_args *args)
+static int txn_run(struct store_ctx *ctx, enum xkv_txn_cmd cmd, unsigned int first,
+		   unsigned int count, struct xkv_txn_args *args)
 {
 	*args = (struct xkv_txn_args){
 		.cmd = cmd, .first = first, .count = count, .request = ctx->first
@@ -197,7 +197,7 @@ static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int co
 	int ret;
 
 	do {
-		ret = run(ctx, XKV_TXN_TAKE, at, end - at, &args);
+		ret = txn_run(ctx, XKV_TXN_TAKE, at, end - at, &args);
 		if (ret || args.outcome == XKV_TXN_DONE)
 			return ret;
 		now = taken_up_to(st, at, end);
@@ -359,7 +359,7 @@ static int commit_keys(struct commit *c)
 		c->ctx->request->flags = c->last ? XKV_REQUEST_LAST : 0;
 		c->ctx->request->cause = XKV_CAUSE_TXN;
 		c->ctx->request->origin = c->ctx->origin;
-		ret = run(c->ctx, XKV_TXN_COMMIT, 0, c->count, &args);
+		ret = txn_run(c->ctx, XKV_TXN_COMMIT, 0, c->count, &args);
 		if (ret || args.outcome == XKV_TXN_DONE)
 			return ret;
 		switch (args.outcome) {

@@ -1077,7 +1077,7 @@ static bool check_prefixes(struct caller *c, const struct wish *w)
 }
 
 /* False: no memory, or the change feed cannot be read; then the client does not track. */
-static bool begin(struct caller *c, const struct wish *w)
+static bool tracking_begin(struct caller *c, const struct wish *w)
 {
 	struct tracked_keys *t = keys_of(c->srv);
 	struct tracking *x = tracking_of(c);
@@ -1129,7 +1129,7 @@ void cmd_client_tracking(struct caller *c, unsigned int argc, const struct resp_
 	if (why)
 		reply_error(reply_to(c), "ERR %s", why);
 	else if (!(w.flags & TRACKING_BCAST) || check_prefixes(c, &w)) {
-		if (begin(c, &w))
+		if (tracking_begin(c, &w))
 			reply_ok(reply_to(c));
 		else
 			reply_error(reply_to(c), "ERR changes cannot be told of: see the log");
