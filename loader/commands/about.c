@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Small commands about the server: TIME, ROLE, WAIT, LOLWUT; and SORT, which sorts nothing. */
+/* Small commands about the server: TIME, ROLE, LOLWUT; and SORT, which sorts nothing. */
 #include "database/database.h"
 
 #include <errno.h>
@@ -28,52 +28,6 @@ void cmd_role(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 	reply_text(reply_to(c), "master");
 	reply_int(reply_to(c), 0);
 	reply_array(reply_to(c), 0);
-}
-
-/* No replica will ever confirm, so there is nothing to wait for. */
-/* On false the error was replied. */
-static bool wait_timeout(struct caller *c, const struct resp_arg *arg, int64_t *timeout)
-{
-	if (!text_to_i64(arg->ptr, arg->len, timeout))
-		reply_error(reply_to(c), "ERR timeout is not an integer or out of range");
-	else if (*timeout < 0)
-		reply_error(reply_to(c), "ERR timeout is negative");
-	else
-		return true;
-	return false;
-}
-
-void cmd_wait(struct caller *c, unsigned int argc, const struct resp_arg *argv)
-{
-	int64_t replicas, timeout;
-
-	(void)argc;
-	if (check_integer(c, &argv[1], &replicas) && wait_timeout(c, &argv[2], &timeout))
-		reply_int(reply_to(c), 0);
-}
-
-/* There is no append-only file either. */
-void cmd_waitaof(struct caller *c, unsigned int argc, const struct resp_arg *argv)
-{
-	int64_t local, replicas, timeout;
-
-	(void)argc;
-	if (!check_integer(c, &argv[1], &local))
-		return;
-	if (local < 0 || local > 1)
-		reply_error(reply_to(c), "ERR value is out of range, must be between 0 and 1");
-	else if (!text_to_i64(argv[2].ptr, argv[2].len, &replicas) || replicas < 0)
-		reply_error(reply_to(c), "ERR value is out of range, must be positive");
-	else if (!wait_timeout(c, &argv[3], &timeout))
-		return;
-	else if (local)
-		reply_error(reply_to(c), "ERR WAITAOF cannot be used when numlocal is set but "
-					 "appendonly is disabled.");
-	else {
-		reply_array(reply_to(c), 2);
-		reply_int(reply_to(c), 0);
-		reply_int(reply_to(c), 0);
-	}
 }
 
 void cmd_lolwut(struct caller *c, unsigned int argc, const struct resp_arg *argv)

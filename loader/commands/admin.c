@@ -231,7 +231,7 @@ void cmd_client_setinfo(struct caller *c, unsigned int argc, const struct resp_a
 		reply_ok(reply_to(c));
 }
 
-#define CLIENT_FLAGS 12 /* at most, with the NUL */
+#define CLIENT_FLAGS 13 /* at most, with the NUL */
 
 /* As in Redis, in its order. */
 static const char *client_flags(struct caller *c, char text[CLIENT_FLAGS])
@@ -245,6 +245,8 @@ static const char *client_flags(struct caller *c, char text[CLIENT_FLAGS])
 		*to++ = 'P';
 	if (c->session.multi)
 		*to++ = 'x';
+	if (c->waits)
+		*to++ = 'b';
 	if (tracking & TRACKING_ON)
 		*to++ = 't';
 	if (tracking & TRACKING_BROKEN)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "database/database.h"
+#include "net/client.h"
 #include "script/script.h"
 
 /* --- PAUSE --- */
@@ -104,12 +105,16 @@ void cmd_client_reply(struct caller *c, unsigned int argc, const struct resp_arg
 
 void cmd_client_unblock(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
+	struct caller *who;
 	int64_t id;
 
 	if (argc > 4)
 		too_many(c, argv);
 	else if (argc == 4 && !arg_is(&argv[3], "timeout") && !arg_is(&argv[3], "error"))
 		reply_error(reply_to(c), "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
-	else if (check_integer(c, &argv[2], &id))
-		reply_int(reply_to(c), 0);
+	else if (check_integer(c, &argv[2], &id)) {
+		who = client_by_id(c->srv, (uint64_t)id);
+		reply_int(reply_to(c),
+			  who && waitaof_unblock(who, argc == 4 && arg_is(&argv[3], "error")));
+	}
 }

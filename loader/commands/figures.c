@@ -126,8 +126,11 @@ static void count_clients(struct worker *w, unsigned int *pubsub, unsigned int *
 static void clients_section(struct metrics *m, struct server *s)
 {
 	size_t input = 0, output = 0;
-	unsigned int pubsub = 0, watching = 0;
+	unsigned int pubsub = 0, watching = 0, blocked = 0;
+	const struct caller *waits;
 
+	LIST_FOREACH(waits, &s->log_waiters, waiting)
+		blocked++;
 	for (unsigned int i = 0; i < s->worker_count; i++) {
 		largest_buffers(s->worker[i], &input, &output);
 		count_clients(s->worker[i], &pubsub, &watching);
@@ -139,7 +142,7 @@ static void clients_section(struct metrics *m, struct server *s)
 		{ NULL, GAUGE(s->cfg->maxclients), "redis_config_maxclients", "the directive maxclients" },
 		{ "client_recent_max_input_buffer", GAUGE(input), "redis_client_recent_max_input_buffer_bytes", "the largest input of a client that is not executed yet" },
 		{ "client_recent_max_output_buffer", GAUGE(output), "redis_client_recent_max_output_buffer_bytes", "the most that a client has left unread" },
-		{ "blocked_clients", NONE("redis_blocked_clients") },
+		{ "blocked_clients", GAUGE(blocked), "redis_blocked_clients", "clients that wait in WAITAOF" },
 		{ "tracking_clients", GAUGE(tracking_clients(s)), "redis_tracking_clients", "clients with CLIENT TRACKING" },
 		{ "clients_in_timeout_table", NONE("redis_clients_in_timeout_table") },
 		{ "pubsub_clients", GAUGE(pubsub), "redis_pubsub_clients", "clients that have subscribed to something" },

@@ -219,11 +219,14 @@ struct progress {
 	unsigned int checked, at; /* arguments before these were checked, and queued or done */
 	enum topic_kind topics;	  /* of SUBSCRIBE and its relatives */
 	bool subscribes;
-	uint64_t cursor;     /* of a walk over the store */
-	uint8_t stored;	     /* store_selected() when it began: SWAPDB does not change its keys */
-	bool all;	     /* FLUSHALL: the keys of all databases */
-	uint64_t ns;	     /* that it has taken so far */
-	uint64_t saves;	     /* of SAVE: those that had ended before */
+	uint64_t cursor;   /* of a walk over the store */
+	uint8_t stored;	   /* store_selected() when it began: SWAPDB does not change its keys */
+	bool all;	   /* FLUSHALL: the keys of all databases */
+	uint64_t ns;	   /* that it has taken so far */
+	uint64_t saves;	   /* of SAVE: those that had ended before */
+	uint64_t position; /* of WAITAOF: in the change feed, that the log has to reach */
+	uint64_t end_ns;   /* monotonic: when it waits no longer, 0 = never */
+	enum { NOT_UNBLOCKED, UNBLOCKED_TIMEOUT, UNBLOCKED_ERROR } unblocked;
 	struct found *found; /* what it found; owned */
 	struct lcs *lcs;     /* of LCS; owned */
 };
@@ -422,6 +425,9 @@ void slot_list_keys(struct caller *c, unsigned int slot, uint64_t most);
 
 /* admin.c: a client as CLIENT INFO has it, malloc()ed, its names cut at `most`; NULL: no memory. */
 char *client_info(struct caller *c, int most);
+
+/* wait.c: CLIENT UNBLOCK of a client that waits in WAITAOF; false: it does not. */
+bool waitaof_unblock(struct caller *c, bool error);
 
 /* slowlog.c: is an argument a password, which must not be shown? */
 bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *argv, unsigned int i);

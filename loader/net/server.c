@@ -492,6 +492,7 @@ void server_follow_saves(struct server *s)
 	if (s->flows && s->writes_refused != refused)
 		flows_take_back(s->flows);
 	store_refuse_writes(s->store, s->writes_refused || s->replies_wait);
+	waiters_wake(&s->log_waiters);
 	if (s->writes_refused != refused)
 		say_refused(s, info.last_error);
 	if (s->replies_wait && !waited && s->cfg->interface[0])
@@ -501,10 +502,36 @@ void server_follow_saves(struct server *s)
 
 static void on_log_told(struct ev_loop *loop, ev_async *w, int events)
 {
+	struct server *s = w->data;
+
 	(void)loop;
 	(void)events;
-	worker_take_all(((struct server *)w->data)->worker[0]);
-	server_follow_saves(w->data);
+	worker_take_all(s->worker[0]);
+	server_follow_saves(s);
+}
+
+static void on_log_wait_end(struct ev_loop *loop, ev_timer *w, int events)
+{
+	struct server *s = w->data;
+
+	(void)loop;
+	(void)events;
+	worker_take_all(s->worker[0]);
+	waiters_wake(&s->log_waiters);
+}
+
+void server_wake_log_waiters(struct server *s, uint64_t at_ns)
+{
+	uint64_t now = monotonic_ns();
+	double in = at_ns > now ? (double)(at_ns - now) / 1e9 : 0;
+
+	if (ev_is_active(&s->log_wait_end) && ev_timer_remaining(s->loop, &s->log_wait_end) <= in)
+		return;
+	ev_now_update(s->loop);
+	ev_timer_stop(s->loop, &s->log_wait_end);
+	ev_timer_set(&s->log_wait_end, in, 0.);
+	ev_timer_start(s->loop, &s->log_wait_end);
+	worker_wake(s->worker[0]);
 }
 
 /* By any thread. */
@@ -868,7 +895,9 @@ static void init_watchers(struct server *s)
 	ev_timer_init(&s->second, on_second, 1., 1.);
 	ev_timer_init(&s->expiry, on_expiry, EXPIRY_PERIOD, EXPIRY_PERIOD);
 	ev_async_init(&s->log_told, on_log_told);
+	ev_init(&s->log_wait_end, on_log_wait_end);
 	s->accept_pause.data = s->second.data = s->expiry.data = s->log_told.data = s;
+	s->log_wait_end.data = s;
 	ev_async_start(s->loop, &s->log_told);
 	writelog_tell(log_tells, s);
 	ev_timer_start(s->loop, &s->second);

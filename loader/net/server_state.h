@@ -54,7 +54,9 @@ struct server {
 	ev_timer accept_pause, second, expiry;
 	ev_signal on_term, on_int, on_usr1, on_hup;
 	ev_io snapshot_done;
-	struct waiters saves; /* those who have sent SAVE */
+	struct waiters saves;	    /* those who have sent SAVE */
+	struct waiters log_waiters; /* WAITAOF, and the first one's end of patience */
+	ev_timer log_wait_end;
 	struct extra *extras;
 	uint64_t last_client_id;
 	struct flows *flows;   /* not owned; NULL = the driver answers no client over TCP */
@@ -107,8 +109,14 @@ static inline unsigned int server_port(const struct server *s)
 	return s->cfg->port ? s->cfg->port : s->cfg->tls_port;
 }
 
-/* Refuses writes, or takes them again, as the last snapshot and the configuration require. */
+/*
+ * Refuses writes, or takes them again, as the last snapshot, the write log and the configuration
+ * require; wakes those who wait for the log.
+ */
 void server_follow_saves(struct server *s);
+
+/* Wakes log_waiters at this time (monotonic ns) at the latest; before, when the log has more. */
+void server_wake_log_waiters(struct server *s, uint64_t at_ns);
 
 /* How many clients the limit of open files permits, `wanted` at most; tries to raise it. */
 unsigned int server_clients_possible(const struct server *s, unsigned int wanted);

@@ -67,6 +67,7 @@ static struct {
 	void (*tell)(void *arg);
 	void *tell_arg;
 	atomic_bool awaited; /* replies wait for the disk */
+	uint64_t wanted;     /* position that writelog_sync_soon() has asked for */
 	bool late;	     /* it has been told that is_late() */
 
 	/* the directory; constant while the log is on */
@@ -307,6 +308,37 @@ bool writelog_is_synced(uint64_t position)
 	return synced;
 }
 
+/* Is there something to sync for those who have asked for it?  With the lock. */
+static bool is_wanted(void)
+{
+	return state.info.synced < state.wanted && state.info.synced < state.info.written &&
+	       !state.broken;
+}
+
+uint64_t writelog_sync_soon(void)
+{
+	uint64_t head = feed_head(state.st);
+
+	pthread_mutex_lock(&state.lock);
+	state.wanted = head;
+	if (state.consumer && !is_synced(head))
+		consumer_wake(state.consumer);
+	if (is_wanted())
+		pthread_cond_signal(&state.sync_ends);
+	pthread_mutex_unlock(&state.lock);
+	return head;
+}
+
+bool writelog_has(uint64_t position)
+{
+	bool has;
+
+	pthread_mutex_lock(&state.lock);
+	has = state.on && is_synced(position);
+	pthread_mutex_unlock(&state.lock);
+	return has;
+}
+
 bool writelog_wait(void)
 {
 	uint64_t until = monotonic_ns() + CLOSE_NS, position;
@@ -331,19 +363,22 @@ static bool sync_is_due(void)
 static void *sync_main(void *arg)
 {
 	uint64_t next = monotonic_ns() + SYNC_NS;
+	bool wanted;
 
 	(void)arg;
 	pthread_mutex_lock(&state.lock);
 	while (!state.closing) {
-		if (monotonic_ns() < next) {
+		wanted = is_wanted();
+		if (!wanted && monotonic_ns() < next) {
 			wait_until(&state.sync_ends, next);
 			continue;
 		}
 		next = monotonic_ns() + SYNC_NS;
-		if (!sync_is_due())
+		if (!wanted && !sync_is_due())
 			continue;
 		pthread_mutex_unlock(&state.lock);
-		sync_now();
+		if (!sync_now() && wanted)
+			tell();
 		pthread_mutex_lock(&state.lock);
 	}
 	pthread_mutex_unlock(&state.lock);
@@ -562,6 +597,8 @@ static void is_written(uint64_t position)
 	state.info.written = position;
 	state.info.size = state.others + state.now.size;
 	pthread_cond_broadcast(&state.changed);
+	if (is_wanted())
+		pthread_cond_signal(&state.sync_ends);
 	pthread_mutex_unlock(&state.lock);
 	note_success();
 }

@@ -84,6 +84,15 @@ bool writelog_is_synced(uint64_t position);
 /* Waits for that, but not for ever.  False: it is not there. */
 bool writelog_wait(void);
 
+/*
+ * Has the disk take all that has changed so far, soon, whatever `appendfsync` says.  Returns the
+ * position in the change feed that writelog_has() will be true for; that is told (writelog_tell()).
+ * Any thread.
+ */
+uint64_t writelog_sync_soon(void);
+/* Is the log whole on the disk up to this position? */
+bool writelog_has(uint64_t position);
+
 /* Calls `fn`, by any thread, when the functions above may say something else; NULL: no more. */
 void writelog_tell(void (*fn)(void *arg), void *arg);
 

@@ -651,6 +651,96 @@ def test_always_means_on_disk(xkvd, tmp_path):
     assert replies == 160 and 0 < syncs < 320, (replies, syncs)
 
 
+def waits(d, client, *args):
+    """Seconds until WAITAOF has replied, and what."""
+    client.set("key", "1")
+    since = time.monotonic()
+    reply = client.execute_command("WAITAOF", *args)
+    return time.monotonic() - since, reply
+
+
+@pytest.mark.parametrize("fsync", ["no", "everysec", "always"])
+def test_waitaof_has_the_disk_sync_at_once(xkvd, fsync):
+    d = xkvd(*OPTIONS, "--appendfsync", fsync, "--io-threads", "2")
+    clients = [d.redis(socket_timeout=10) for _ in range(4)]
+    for _ in range(5):
+        for client in clients:
+            took, reply = waits(d, client, 1, 0, 0)
+            assert reply == [1, 0] and took < 0.5
+    info = clients[0].info("persistence")
+    assert info["xkv_log_synced"] == info["xkv_log_head"]
+    with injected(d, "fdatasync:delay_enter=700ms"):
+        # one that has begun before may have been without delay
+        for took, reply in [waits(d, client, 1, 0, 0) for client in clients[:2]][1:]:
+            assert reply == [1, 0] and (took > 0.6 or fsync == "always")
+
+
+class Waiting:
+    """A client in the middle of WAITAOF, and what it is told in the end."""
+
+    def __init__(self, d, *args):
+        self.client = d.redis(socket_timeout=10)
+        self.client.set("key", "1")
+        self.number = self.client.client_id()
+        self.reply = None
+        self.thread = threading.Thread(target=self.run, args=args)
+        self.thread.start()
+
+        def row():
+            rows = d.redis().client_list()
+            return next((row for row in rows if row["id"] == str(self.number)), {})
+
+        wait_for(lambda: row().get("cmd") == "waitaof" and row()["flags"] == "b", 10)
+        assert d.redis().info("clients")["blocked_clients"] >= 1
+
+    def run(self, *args):
+        try:
+            self.reply = self.client.execute_command("WAITAOF", *args)
+        except (redis_py.ResponseError, redis_py.ConnectionError) as error:
+            self.reply = str(error)
+
+    def end(self):
+        self.thread.join(15)
+        return self.reply
+
+
+def test_who_waits_in_waitaof(xkvd):
+    """Others are served; it ends with its time, CLIENT UNBLOCK, or the client."""
+    d = xkvd(*OPTIONS, "--io-threads", "2")
+    admin = d.redis()
+
+    def unblock(waiting, *how):
+        return admin.execute_command("CLIENT", "UNBLOCK", waiting.number, *how)
+
+    with injected(d, "fdatasync:delay_enter=1500ms"):
+        took, reply = waits(d, d.redis(), 1, 0, 200)
+        assert reply == [0, 0] and 0.2 <= took < 1
+        for how, reply in (((), [0, 0]), (("TIMEOUT",), [0, 0]),
+                           (("ERROR",), "UNBLOCKED client unblocked via CLIENT UNBLOCK")):
+            one = Waiting(d, 1, 0, 0)
+            assert admin.set("other", "1") and admin.get("key") == b"1"
+            assert unblock(one, *how) == 1
+            assert one.end() == reply
+            assert unblock(one, *how) == 0
+        one = Waiting(d, 1, 0, 10**18)
+        assert admin.client_kill_filter(_id=one.number) == 1
+        assert one.end() == "Connection closed by server."
+        assert Waiting(d, 1, 3, 0).end() == [1, 0]
+        with d.redis().pipeline() as p:
+            assert p.set("key", "2").execute_command("WAITAOF", 1, 0, 0).execute()[1] == [0, 0]
+    wait_for(lambda: admin.info("clients")["blocked_clients"] == 0, 10)
+    assert waits(d, d.redis(), 0, 0, 0)[1] in ([0, 0], [1, 0])
+
+
+def test_the_log_ends_while_one_waits_for_it(xkvd):
+    d = xkvd(*OPTIONS)
+    with injected(d, "fdatasync:delay_enter=1500ms"):
+        one = Waiting(d, 1, 0, 0)
+        d.redis().config_set("appendonly", "no")
+        assert one.end() in ([1, 0], "WAITAOF cannot be used when numlocal is set but "
+                                     "appendonly is disabled.")
+
+
 def test_always_is_set_at_run_time(xkvd):
     """Nothing is left to wait for for ever, on the way there and back."""
     d = xkvd("--save", "")
