@@ -8,7 +8,8 @@ some, is sent to both servers; then what came at each connection is compared: it
 the keys that were invalidated, its messages, and after some what CLIENT LIST says of it.  Where
 messages stand between replies is not compared: xkv publishes after the reply of EXEC; nor in which
 order matching patterns are told, which in Redis is that of a hash table; nor how null is written to
-who is told of FLUSHALL by redirection: Redis writes it in the protocol of the client that tracks.
+who is told of FLUSHALL by redirection: Redis writes it in the protocol of the client that tracks;
+nor what a client is told by the pipeline that kills it.
 
 XKV_DIFF_SEED (default 1, in check-long any) repeats what a failure names, XKV_DIFF_SECONDS (default
 6, in check-long 60) is how long it looks for one.  A failure prints its sequence without the
@@ -31,7 +32,7 @@ import time
 
 import pytest
 from conftest import LONG
-from respserver import Daemon, encode, in_kernel, replies_test
+from respserver import Daemon, encode, in_kernel, replies_test, wait_for
 
 pytest_plugins = ["respserver"]
 SECONDS = float(os.environ.get("XKV_DIFF_SECONDS") or (60 if LONG else 6))
@@ -367,7 +368,8 @@ def end_of(data, at):
 
 
 # Of what is no reply.  Redis puts it between the parts of EXEC's reply, too.
-PUSH = re.compile(rb"[*>]\d\r\n\$\d+\r\n(?:[ps]?message|invalidate)\r\n(\$20\r\n__redis__:inv)?")
+PUSH = re.compile(rb"[*>]\d\r\n\$\d+\r\n(?:[ps]?message|invalidate|tracking-redir-broken)\r\n("
+                  rb"\$20\r\n__redis__:inv)?")
 
 
 def without_own(message):
@@ -476,10 +478,12 @@ class Side:
             if found[1] or b"\ninv" in found[0]:
                 invalidations |= invalidated(data[at:end])
             else:
-                messages.append(data[at:end])
+                messages.append(without_own(data[at:end]))
             data = data[:at] + data[end:]
         if any(key.endswith(b"invalidate\r\n") for key in invalidations):
             invalidations = {"all"}
+        if data.endswith(b"+closed\r\n"):
+            messages = []  # it may have been closed before it was told
         return without_own(data), sorted(messages), sorted(invalidations)
 
 
@@ -565,12 +569,26 @@ def sides(privileged, tmp_path_factory):
         stock.stop()
 
 
+def restarted(side):
+    """In place of a server that has crashed; fails if it has not."""
+    assert wait_for(side.daemon.process.poll, "the crash of the server") != 0
+    for c in side.clients:
+        c.close()
+    side.daemon.start()
+    return Side(side.daemon)
+
+
 def test_any_sequence_of_states(sides):
     end, seed = time.monotonic() + SECONDS, SEED
     while time.monotonic() < end:
         words = Words(seed)
         steps = [words.step() for _ in range(100)]
-        if found := run(sides, steps, words.events):
+        try:
+            found = run(sides, steps, words.events)
+        except ConnectionError:
+            sides = sides[0], restarted(sides[1])  # Redis 7.0.15 crashes, one seed in 5,000
+            found = None
+        if found:
             steps = minimised(sides, steps[:found[0]], words.events)
             found = run(sides, steps, words.events) or found
             pytest.fail(f"XKV_DIFF_SEED={seed}: client {found[1][0]} after\n"
