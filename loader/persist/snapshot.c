@@ -347,36 +347,7 @@ struct records {
 	size_t len;
 };
 
-static struct {
-	pthread_mutex_t lock;
-	uint8_t *records; /* owned */
-	size_t len;
-} functions = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-void snapshot_set_functions(void *records, size_t len)
-{
-	pthread_mutex_lock(&functions.lock);
-	free(functions.records);
-	functions.records = records;
-	functions.len = len;
-	pthread_mutex_unlock(&functions.lock);
-	writelog_functions();
-}
-
-void *snapshot_functions(size_t *len)
-{
-	uint8_t *copy;
-
-	pthread_mutex_lock(&functions.lock);
-	*len = functions.len;
-	copy = malloc(functions.len + RDB_DUMP_FRAME);
-	if (copy && functions.len)
-		memcpy(copy, functions.records, functions.len);
-	pthread_mutex_unlock(&functions.lock);
-	return copy;
-}
-
-/* Adds a library that a file has.  It is used only when the whole file was read. */
+/* Adds a library.  0 or -ENOMEM. */
 static int add_function(struct records *to, const void *text, size_t len)
 {
 	uint8_t *grown = realloc(to->bytes, to->len + RDB_DUMP_MAX(len));
@@ -386,6 +357,46 @@ static int add_function(struct records *to, const void *text, size_t len)
 	to->bytes = grown;
 	to->len += rdb_function_record(grown + to->len, text, len);
 	return 0;
+}
+
+static struct {
+	pthread_mutex_t lock;
+	struct records all;
+} functions = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+int snapshot_add_function(const void *text, size_t len)
+{
+	int ret;
+
+	pthread_mutex_lock(&functions.lock);
+	ret = add_function(&functions.all, text, len);
+	pthread_mutex_unlock(&functions.lock);
+	if (!ret)
+		writelog_functions();
+	return ret;
+}
+
+void snapshot_set_functions(void *records, size_t len)
+{
+	pthread_mutex_lock(&functions.lock);
+	free(functions.all.bytes);
+	functions.all.bytes = records;
+	functions.all.len = len;
+	pthread_mutex_unlock(&functions.lock);
+	writelog_functions();
+}
+
+void *snapshot_functions(size_t *len)
+{
+	uint8_t *copy;
+
+	pthread_mutex_lock(&functions.lock);
+	*len = functions.all.len;
+	copy = malloc(functions.all.len + RDB_DUMP_FRAME);
+	if (copy && functions.all.len)
+		memcpy(copy, functions.all.bytes, functions.all.len);
+	pthread_mutex_unlock(&functions.lock);
+	return copy;
 }
 
 /* ---- saving ---- */

@@ -75,10 +75,11 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 /*
  * The libraries of functions that saves write, and that were found in a file that was read to its
  * end, as records (rdb.h).  snapshot_set_functions() takes `records`, which were allocated by
- * malloc(); snapshot_functions() returns a copy with room for a footer (RDB_DUMP_FRAME), NULL
- * without memory.
+ * malloc(); snapshot_add_function() adds one more, 0 or -ENOMEM; snapshot_functions() returns a
+ * copy with room for a footer (RDB_DUMP_FRAME), NULL without memory.
  */
 void snapshot_set_functions(void *records, size_t len);
+int snapshot_add_function(const void *text, size_t len);
 void *snapshot_functions(size_t *len);
 
 /*

@@ -127,6 +127,27 @@ static void function_publish(struct functions *f)
 	snapshot_set_functions(records, len);
 }
 
+/* The same after a library was added, which is the last one: the others are there. */
+static void publish_last(struct functions *f)
+{
+	const struct library *lib = TAILQ_LAST(&f->libraries, library_list);
+
+	if (!TAILQ_EMPTY(&f->unusable) || snapshot_add_function(lib->text, lib->len))
+		function_publish(f);
+	else
+		snapshot_changed();
+}
+
+static unsigned int count_libraries(const struct library_list *list)
+{
+	const struct library *lib;
+	unsigned int count = 0;
+
+	TAILQ_FOREACH(lib, list, link)
+		count++;
+	return count;
+}
+
 /* --- the first line: #!lua name=... --- */
 
 #define LINE_MAX_BYTES 512
@@ -389,11 +410,13 @@ void cmd_function_load(struct caller *c, unsigned int argc, const struct resp_ar
 {
 	struct functions *f = functions(c);
 	bool replace = false;
+	unsigned int before;
 	char error[1024];
 	const char *name;
 
 	if (!f)
 		return;
+	before = count_libraries(&f->libraries);
 	for (unsigned int i = 2; i < argc - 1; i++) {
 		if (!arg_is(&argv[i], "replace")) {
 			reply_error(reply_to(c), "ERR Unknown option given: %.*s", (int)argv[i].len,
@@ -404,7 +427,10 @@ void cmd_function_load(struct caller *c, unsigned int argc, const struct resp_ar
 	}
 	name = function_load(f->lua, &f->libraries, &argv[argc - 1], replace, error, sizeof(error));
 	if (name) {
-		function_publish(f);
+		if (count_libraries(&f->libraries) > before)
+			publish_last(f);
+		else
+			function_publish(f);
 		reply_text(reply_to(c), name);
 	} else {
 		reply_error(reply_to(c), "%s", error);

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 5
 """FUNCTION and FCALL, beside Redis' own, and between both servers."""
+import time
+
 import pytest
 from respserver import Connection, Daemon, encode, in_kernel, in_memory, replies_test, wait_for
 
@@ -312,3 +314,38 @@ def test_rules_of_users(tmp_path):
         assert c.call("FCALL", "f", 1, "b").startswith(b"-NOPERM ")
         assert c.call("FUNCTION", "LIST").startswith(b"*1\r\n")
         assert c.call("FUNCTION", "FLUSH").startswith(b"-NOPERM ")
+
+
+def test_what_snapshots_get_of_changes(own):
+    """One library more is added to what was there; after other changes all are written anew."""
+    def load(name, text, *options):
+        code = f"#!lua name={name}\nredis.register_function('{name}', function() return {text} end)"
+        assert own.call("FUNCTION", "LOAD", *options, code) == b"$1\r\n%s\r\n" % name.encode()
+
+    own.call("FUNCTION", "FLUSH")
+    for change in (lambda: load("a", 1), lambda: load("b", 2), lambda: load("a", 3, "REPLACE"),
+                   lambda: load("c", 4, "REPLACE"), lambda: own.call("FUNCTION", "DELETE", "b"),
+                   lambda: load("d", 5)):
+        change()
+        before = own.call("FUNCTION", "LIST", "WITHCODE")
+        dump = own.call("FUNCTION", "DUMP").partition(b"\r\n")[2][:-2]
+        assert own.call("FUNCTION", "RESTORE", dump, "FLUSH") == b"+OK\r\n"
+        assert own.call("FUNCTION", "LIST", "WITHCODE") == before
+        assert own.call("FUNCTION", "DUMP").partition(b"\r\n")[2][:-2] == dump
+    own.call("FUNCTION", "FLUSH")
+
+
+def test_a_library_beside_many_takes_no_longer(own):
+    def load(n, size):
+        code = (f"#!lua name=l{n}\nlocal text = [[{'x' * size}]]\n"
+                f"redis.register_function('f{n}', function() return 1 end)")
+        before = time.monotonic()
+        assert own.call("FUNCTION", "LOAD", code).startswith(b"$")
+        return time.monotonic() - before
+
+    own.call("FUNCTION", "FLUSH")
+    alone = min(load(n, 10) for n in range(10))
+    for n in range(10, 100):
+        load(n, 900_000)
+    assert min(load(n, 10) for n in range(100, 120)) < alone + 0.005
+    own.call("FUNCTION", "FLUSH")
