@@ -80,7 +80,7 @@ static __always_inline bool feed_take(struct xkv_feed *f, __u64 bytes)
 	return false;
 }
 
-/* Does somebody read it who is of use without xkvd, and needs all values: a log? */
+/* Is there a reader that must miss nothing even while xkvd is down, and needs all values: a log? */
 static __always_inline bool feed_has_log(const struct xkv_feed *f)
 {
 	for (int i = 0; i < XKV_FEED_READERS; i++)
@@ -90,9 +90,9 @@ static __always_inline bool feed_has_log(const struct xkv_feed *f)
 }
 
 /*
- * There is no room: does nobody miss the records any more?  Then none are made from now on.  In
- * this order: who finds the feed off finds that it was given up, and what is read of slots
- * meanwhile is not believed (loader/store/feed.c).
+ * There is no room: if nobody would miss the records, none are made from now on.  The order of the
+ * two stores matters: whoever finds the feed off finds that it was given up, and discards what it
+ * has read of slots meanwhile (loader/store/feed.c).
  */
 static __always_inline void feed_give_up(struct xkv_feed *f)
 {

@@ -120,7 +120,7 @@ struct xkv_slot {
 /*
  * Long keys: the empty one, and those of XKV_KEY_MAX + 1 .. XKV_LONG_KEY_MAX bytes, which RESP can
  * name.  Programs know their stored form only, which no request of a client can have: a key of
- * XKV_KEY_LONG bytes, the begin of the key (filled up with zeros) and its SHA-256.  The value in
+ * XKV_KEY_LONG bytes, the first bytes of the key (padded with zeros) and its SHA-256.  The value in
  * the slot begins with a head: the length of the key, and what of it is not in the stored form.
  */
 #define XKV_LONG_DIGEST 32

@@ -291,8 +291,7 @@ struct config_hooks {
 };
 
 /*
- * Puts a configuration into force: from now on whoever holds a pointer to the one before has a
- * pointer to `next`, and the one before is freed.
+ * Puts a configuration into force: replaces all pointers to the one before by `next`, and frees it.
  */
 typedef void config_adopt_fn(void *arg, const struct config *next);
 

@@ -192,7 +192,7 @@ static int make_pin_dir(const char *dir, char *err, size_t err_len)
 		    ret == -ENOENT ? parent : "");
 }
 
-/* Who held the lock may have removed the directory: then it is of one that nobody sees. */
+/* Is that the directory of this name?  The one that held the lock before may have removed it. */
 static bool is_still(int fd, const char *dir)
 {
 	struct stat held, there;

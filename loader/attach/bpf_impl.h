@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What bpf.c (maps and pins), attach.c (the interface), detach.c, owner.c and upgrade.c share.
- * Nobody else includes this.
+ * What the files of this folder share: bpf.c (maps and pins), attach.c (the interface), detach.c,
+ * owner.c (who has the maps of a program).  Only they include it.
  */
 #ifndef XKV_BPF_IMPL_H
 #define XKV_BPF_IMPL_H

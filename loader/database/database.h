@@ -20,7 +20,6 @@
 #include "tracking/tracking.h"
 #include "util/text.h"
 
-/* Reported to clients: the version whose behaviour the commands have. */
 /*
  * The version that clients are told: the newest of which the commands and options that are about
  * strings are all here.  Replies and error texts are those of 7.0 (docs/compatibility.md).

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is done with the changes of the store, whoever made them, a RESP client or one that XDP
- * served: keyspace events (notify.c), and CLIENT TRACKING (tracking.c).  While somebody wants
- * changes, there is a listener (events/listener.h), and this hands each change on, in the order of
- * the change feed.  All of it is used with the lock of the server (net/worker.h).
+ * Hands the changes of the store, made by RESP clients or by those that XDP serves, to keyspace
+ * events (notify.c) and CLIENT TRACKING (tracking.c), in the order of the change feed.  While
+ * somebody wants changes, there is a listener (events/listener.h).  Used with all locks
+ * (net/worker.h).
  *
- * A transaction is told of as the commands that it consists of: its records in the feed only say
+ * A transaction is reported as the commands that it consists of: its records in the feed only say
  * when.  The same holds for what is no change (a read of a key that does not exist).
  */
 #ifndef XKV_COMMANDS_CHANGES_H

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The Lua 5.1 interpreter that executes scripts, one for each worker, with the library `redis` and
- * the globals of Redis 7.0.  Scripts cannot change anything that a later script sees, except
- * through the store, and reach neither files nor the system.
+ * A Lua 5.1 interpreter with the library `redis` and the globals of Redis 7.0.  A server has one
+ * for scripts and one for libraries of functions, each made when it is needed.  Scripts cannot
+ * change anything that a later script sees, except through the store, and reach neither files nor
+ * the system.
  *
- * Used with the lock of the server (net/worker.h).
+ * Used with all locks (net/worker.h).
  */
 #ifndef XKV_COMMANDS_INTERPRETER_H
 #define XKV_COMMANDS_INTERPRETER_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Libraries of functions: redis.register_function(), and what else a library sees while it is
- * loaded.  Afterwards its functions see the globals of scripts: all code of libraries has one table
- * of globals, a proxy of which we change what it shows.
+ * Libraries of functions: redis.register_function(), and the other globals that a library sees
+ * while it is loaded.  Afterwards its functions see the globals of scripts: all code of libraries
+ * shares one table of globals, a proxy that shows the one or the other.
  */
 #include <ctype.h>
 #include <stdlib.h>

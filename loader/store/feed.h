@@ -57,10 +57,10 @@ struct feed_change {
 int feed_open(struct store *st, const char *name, struct feed_reader **out, bool *resumed);
 
 /*
- * This reader's changes are for those that xkvd serves: without xkvd, nobody misses them.  If all
- * readers are such, the ring is full, and xkvd has not been seen alive for XKV_FEED_ALIVE_NS, the
- * programs record no changes any more, instead of refusing them.  The ring is kept for any other
- * reader, until the next xkvd comes.
+ * This reader's changes are for clients of xkvd: once xkvd has ended, nobody misses them.  If that
+ * holds for all readers, the ring is full, and xkvd has shown no sign of life for
+ * XKV_FEED_ALIVE_NS, the programs stop recording changes instead of refusing them.  For any other
+ * reader the ring is kept until the next xkvd starts.
  */
 void feed_ends_with_xkvd(struct feed_reader *r);
 
