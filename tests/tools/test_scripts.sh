@@ -74,7 +74,7 @@ ok "require.sh: a bpftool wrapper that fails is not taken"
 outcome 0 'spdx: nothing found' scripts/lint spdx
 outcome 2 'usage' scripts/lint --what
 mkdir "$TMP/few"
-for tool in bash dirname git grep head xargs ls nproc; do ln -s "$(command -v $tool)" "$TMP/few"; done
+for tool in bash dirname git grep head xargs ls nproc mktemp rm cat; do ln -s "$(command -v $tool)" "$TMP/few"; done
 outcome 1 'shellcheck is missing: run scripts/setup.sh lint' env "PATH=$TMP/few" scripts/lint shell
 ok "lint: a tool that is missing is named"
 
