@@ -47,6 +47,8 @@ install: all
 	$(call at,scripts/xkvd.conf,$(DOCDIR)/examples/xkvd.conf,644)
 	[ -e "$(D)$(SYSCONFDIR)/xkv/xkvd.conf" ] || \
 		$(INSTALL) -D -m 640 "$(D)$(DOCDIR)/examples/xkvd.conf" "$(D)$(SYSCONFDIR)/xkv/xkvd.conf"
+	for file in dashboards/*; do \
+		$(INSTALL) -D -m 644 $$file "$(D)$(DOCDIR)/$$file" || exit 1; done
 	$(INSTALL) -D -m 644 scripts/xkv.sysusers "$(D)$(SYSUSERS)"
 	for page in $(MAN_PAGES); do \
 		$(INSTALL) -D -m 644 $$page "$(D)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit 1; done

@@ -13,12 +13,12 @@ import socket
 import subprocess
 import threading
 import time
-import urllib.parse
 import urllib.request
 
 import metrics
 import pytest
 from conftest import BUILD, ROOT, run
+from prometheus import Prometheus
 from respserver import LUA_WAIT, free_port, in_kernel, wait_for
 
 pytest_plugins = ["respserver"]
@@ -303,36 +303,20 @@ def test_promtool(xkv):
 
 @pytest.mark.seconds(60)
 def test_prometheus_scrapes(xkv, tmp_path):
-    """A real one; the first value that it has is asked for."""
-    if not shutil.which("prometheus"):
-        pytest.skip("prometheus is not installed")
-    port = free_port()
-    config = tmp_path / "prometheus.yml"
-    config.write_text("scrape_configs:\n  - job_name: xkv\n    scrape_interval: 1s\n"
-                      f"    static_configs: [{{targets: ['127.0.0.1:{xkv.web}']}}]\n")
+    """A real one; the first values that it has are asked for."""
     work(xkv).close()
-    with open(tmp_path / "log", "w", encoding="utf-8") as log:
-        prometheus = subprocess.Popen(
-            ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path}/data",
-             f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
-
-    def ask(query):
-        url = f"http://127.0.0.1:{port}/api/v1/query?query={urllib.parse.quote(query)}"
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-            return re.findall(r'"value":\[[\d.]+,"([^"]*)"\]', answer.read().decode())
-        return []
-
+    prometheus = Prometheus(tmp_path, free_port(), xkv.web,
+                            lambda *argv, **more: subprocess.Popen(argv, **more),
+                            lambda port: socket.create_connection(("127.0.0.1", port), 5))
     try:
-        wait_for(lambda: ask("redis_up") == ["1"], "Prometheus to have scraped")
-        assert ask("up") == ["1"]
-        assert ask("sum(redis_db_keys)") == ["6"]
-        assert float(ask("scrape_samples_scraped")[0]) > 300
-        quantile = ask("histogram_quantile(0.5, "
-                       "sum by (le) (xkv_command_duration_seconds_bucket{cmd='get'}))")
-        assert 0 < float(quantile[0]) < 1
+        wait_for(lambda: prometheus.value("redis_up") == 1, "Prometheus to have scraped")
+        assert prometheus.value("up") == 1
+        assert prometheus.value("sum(redis_db_keys)") == 6
+        assert prometheus.value("scrape_samples_scraped") > 300
+        assert 0 < prometheus.value("histogram_quantile(0.5, sum by (le) ("
+                                    "xkv_command_duration_seconds_bucket{cmd='get'}))") < 1
     finally:
-        prometheus.terminate()
-        prometheus.wait()
+        prometheus.close()
 
 
 # --- probes ---
