@@ -40,7 +40,7 @@ class Prometheus:
     def ask(self, query):
         """[(labels, value)] of an instant query; nothing while it starts."""
         conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        with contextlib.suppress(OSError, http.client.HTTPException):
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
             conn.sock = self.connect(self.port)
             conn.request("GET", f"/api/v1/query?query={urllib.parse.quote(query)}")
             answer = json.loads(conn.getresponse().read())

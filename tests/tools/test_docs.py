@@ -9,6 +9,7 @@ import subprocess
 import sys
 from types import ModuleType
 
+import metrics
 import pytest
 from conftest import ROOT, SERVER, run
 
@@ -179,3 +180,7 @@ def test_the_c_client(bed, xkvd, tmp_path):
         "-D_GNU_SOURCE", "-o", tmp_path / "hello", cwd=ROOT)
     done = bed.run("client", tmp_path / "hello")
     assert re.fullmatch(r"hello, version \d+\n", done.stdout)
+
+
+def test_metrics_page_is_that_of_the_code():
+    assert metrics.DOC.read_text(encoding="utf-8") == metrics.page(), "run tests/metrics.py"
