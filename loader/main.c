@@ -31,6 +31,7 @@
 #include "net/flows.h"
 #include "net/server.h"
 #include "net/udp.h"
+#include "persist/restore.h"
 #include "persist/snapshot.h"
 #include "persist/writelog.h"
 #include "store/feed.h"
@@ -40,12 +41,13 @@
 #define ERR_LEN	   1024
 #define REPORT_LEN 16384 /* of all errors of a configuration */
 
-enum job { JOB_RUN, JOB_CHECK, JOB_DETACH, JOB_HELP, JOB_VERSION };
+enum job { JOB_RUN, JOB_CHECK, JOB_DETACH, JOB_RESTORE, JOB_HELP, JOB_VERSION };
 
 struct options {
 	enum job job;
 	bool adopt; /* `ip link` made the maps and attached the program: both have to exist */
 	const char *file;
+	const char *restore_until, *restore_to; /* a time or a position, and a directory */
 	char altname[IF_NAMESIZE]; /* what `interface` said, if that is not the real name */
 	char open_file[PATH_MAX];  /* of the configuration, that everybody may read, with secrets */
 };
@@ -80,6 +82,9 @@ static void usage(FILE *out)
 		"                                    use the maps in DIR that were created by\n"
 		"                                    `ip link set dev IF xdpdrv obj xkv.bpf.o "
 		"sec xdp`\n"
+		"       xkvd [FILE] --restore-until TIME|@POSITION DIR\n"
+		"                                    make of the write log one in DIR that ends "
+		"there\n"
 		"       xkvd --help | --version\n\n"
 		"Directives, in FILE or as options:\n",
 		XKV_RELEASE);
@@ -105,6 +110,14 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 			o->job = JOB_VERSION;
 		} else if (!strcmp(word, "--detach")) {
 			o->job = JOB_DETACH;
+		} else if (!strcmp(word, "--restore-until")) {
+			if (i + 2 >= *argc) {
+				snprintf(err, ERR_LEN, "%s requires a time and a directory", word);
+				return -EINVAL;
+			}
+			o->job = JOB_RESTORE;
+			o->restore_until = argv[++i];
+			o->restore_to = argv[++i];
 		} else if (!strcmp(word, "--check-config") || !strcmp(word, "--adopt")) {
 			if (i + 1 == *argc) {
 				snprintf(err, ERR_LEN, "%s requires an argument (xkvd --help)",
@@ -601,6 +614,23 @@ static int run(struct xkvd *x, const struct options *o)
 	return code;
 }
 
+static int restore(const struct config *cfg, const struct options *o)
+{
+	struct restore_point point;
+	char said[ERR_LEN];
+	int ret = restore_parse(o->restore_until, &point);
+
+	if (ret)
+		snprintf(said, sizeof(said),
+			 "\"%s\" is no time (2026-11-20 12:26:54, with Z for UTC, or seconds since "
+			 "1970) and no @POSITION",
+			 o->restore_until);
+	else
+		ret = restore_until(cfg, &point, o->restore_to, said, sizeof(said));
+	fprintf(ret ? stderr : stdout, "%s%s\n", ret ? "xkvd: " : "", said);
+	return ret != 0;
+}
+
 /*
  * Those that have the log opened again wait until the server can do that: their default action ends
  * the process, and a snapshot may be loaded for minutes.
@@ -642,6 +672,9 @@ int main(int argc, char *argv[])
 		code = bpf_detach(x.cfg, err, sizeof(err)) != 0;
 		if (code)
 			fprintf(stderr, "xkvd: %s\n", err);
+		break;
+	case JOB_RESTORE:
+		code = restore(x.cfg, &o);
 		break;
 	case JOB_RUN:
 		hold_signals();

@@ -47,7 +47,7 @@ struct point {
 	int selected;			 /* database, NO_DB = none */
 	uint8_t number[STORE_DATABASES]; /* how they call databases, by stored number */
 	time_t stamped;			 /* #TS */
-	uint64_t functions;		 /* state.functions that is told */
+	uint64_t functions, bases;	 /* state.functions, state.bases that are told */
 };
 
 enum switching { SWITCH_NONE, SWITCH_NEXT, SWITCH_PENDING };
@@ -64,6 +64,7 @@ static struct {
 	unsigned int auto_percent;
 	uint64_t auto_min;
 	uint64_t functions; /* how often they have changed */
+	uint64_t bases;	    /* how many became complete */
 	void (*tell)(void *arg);
 	void *tell_arg;
 	atomic_bool awaited; /* replies wait for the disk */
@@ -510,14 +511,18 @@ static void write_change(const struct feed_change *c)
 	}
 }
 
+/* time() may be some milliseconds behind: what others call the next second. */
 static void stamp(void)
 {
-	time_t now = time(NULL);
+	struct timespec now;
 
-	if (!state.timestamps || now == state.now.stamped)
+	if (!state.timestamps)
 		return;
-	aof_annotation(&state.text, "TS:%lld", (long long)now);
-	state.now.stamped = now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (now.tv_sec == state.now.stamped)
+		return;
+	aof_annotation(&state.text, "TS:%lld", (long long)now.tv_sec);
+	state.now.stamped = now.tv_sec;
 }
 
 static bool on_change(void *arg, const struct feed_change *c)
@@ -580,10 +585,24 @@ static void write_libraries(void)
 	state.now.functions = functions;
 }
 
+/* With what stands before this line the base is of one moment (restore.h). */
+static void write_based(void)
+{
+	uint64_t bases;
+
+	pthread_mutex_lock(&state.lock);
+	bases = state.bases;
+	pthread_mutex_unlock(&state.lock);
+	if (bases != state.now.bases)
+		aof_annotation(&state.text, "XKV:base");
+	state.now.bases = bases;
+}
+
 /* Between commands: the file says where in the feed it stands. */
 static void write_position(uint64_t position)
 {
 	write_libraries();
+	write_based();
 	follow_numbers();
 	if (state.text.len || state.round_bytes || position != state.now.position)
 		aof_annotation(&state.text, "XKV:at %" PRIu64, position);
@@ -937,6 +956,9 @@ static void conclude(int ret)
 		info->size += others - state.others;
 		info->size_at_base = info->size;
 		state.others = others;
+		state.bases++;
+		if (state.consumer)
+			consumer_wake(state.consumer);
 	}
 	state.rewrite_began_ns = 0;
 	state.unsynced_ns = state.unsynced_ns ? now : 0;
@@ -1298,6 +1320,7 @@ static int writelog_begin(struct store *st, const struct config *cfg, bool servi
 	state.info.size_at_base = state.info.size;
 	state.failed = state.in_txn = state.broken = false;
 	state.functions = state.safe.functions = state.now.functions = 0;
+	state.bases = state.safe.bases = state.now.bases = 0;
 	state.retry_ns = state.unsynced_ns = state.sync_ns = state.writing_ns = 0;
 	atomic_store(&state.rewrite_stop, false);
 	if (!ret && state.fd >= 0)

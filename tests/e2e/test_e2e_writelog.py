@@ -16,10 +16,11 @@ from pathlib import Path
 import proto
 import pytest
 import redis as redis_py
-from conftest import LONG, SERVER, run, wait_for
+from conftest import BUILD, LONG, SERVER, run, wait_for
 
 pytestmark = pytest.mark.seconds(120)
 
+XKVD = BUILD / "xkvd"
 OPTIONS = ("--appendonly", "yes", "--save", "")
 
 
@@ -780,3 +781,138 @@ def test_always_with_a_disk_that_is_full(xkvd, small_disk):
     d.detach()
     d.start()
     assert d.redis().dbsize() >= told > 5
+
+
+# ---- xkvd --restore-until -----------------------------------------------------
+
+def restore(source, until, to, *options):
+    """Makes a log in `to` of that in the directory `source`: what xkvd says, and its status."""
+    done = run(XKVD, "--dir", source, *options, "--restore-until", until, to, check=False)
+    return done.stdout + done.stderr, done.returncode
+
+
+def next_second():
+    now = int(time.time())
+    wait_for(lambda: time.time() >= now + 1, 5)
+
+
+def test_restored_until(xkvd, tmp_path):
+    """Each state that there was, by time and by position, for a stock Redis and for us."""
+    d = xkvd(*OPTIONS, "--aof-timestamp-enabled", "yes")
+    client, points = d.redis(), []
+    written(d)
+    for i in range(3):
+        next_second()
+        with client.pipeline() as p:
+            p.set("a", i).set("b", i).execute()
+        client.set(f"only-{i}", i)
+        written(d)
+        points.append((int(time.time()), client.info("persistence")["xkv_log_written"]))
+        if i == 1:
+            client.bgrewriteaof()  # the log begins anew: what is before is in its base
+            wait_for(lambda: not client.info("persistence")["aof_rewrite_in_progress"], 20)
+            next_second()
+            client.set("after", "1")
+            written(d)
+            later = int(time.time()), client.info("persistence")["xkv_log_written"]
+    before = {path.name: path.read_bytes() for path in log_dir(d).iterdir()}
+    for number, (i, until) in enumerate((i, until) for i, when in ((1, later), (2, points[2]))
+                                        for until in (str(when[0]), f"@{when[1]}")):
+        to = tmp_path / str(number)
+        said, status = restore(d.dir, until, to)
+        assert status == 0 and f"{to} has everything up to " in said, said
+        assert ("; the next change" in said) == (i == 1 and until[0] != "@")
+        assert run("redis-check-aof", to / "appendonlydir/appendonly.aof.manifest")
+        with stock(to) as client_of:
+            assert client_of().mget("a", "b") == [str(i).encode()] * 2
+            assert client_of().exists("after") == 1 and client_of().dbsize() == i + 4
+    for until in (str(points[0][0]), f"@{points[0][1]}"):
+        said, status = restore(d.dir, until, tmp_path / "x")
+        assert status == 1 and "take an older copy of the directory" in said or "begin at" in said
+        assert not (tmp_path / "x").exists()
+    assert before == {path.name: path.read_bytes() for path in log_dir(d).iterdir()}
+    d.stop()
+    d.detach()
+    d.dir = tmp_path / "0"
+    d.start()
+    assert d.redis().mget("a", "b", "only-1", "only-2") == [b"1", b"1", b"1", None]
+    d.redis().set("new", "1")
+    written(d)
+
+
+def test_restored_in_the_middle_of_transfers(xkvd, tmp_path):
+    """Wherever it ends, no transaction is half there; and never within a base."""
+    d = xkvd(*OPTIONS, "--max-keys", "100000")
+    admin, accounts, ends = d.redis(), 40_000, threading.Event()
+    for start in range(0, accounts, 1000):
+        admin.mset({f"account-{i}": 10 for i in range(start, start + 1000)})
+
+    def transfer(seed):
+        draw, client = random.Random(seed), d.redis()
+        while not ends.is_set():
+            with client.pipeline() as p:
+                amount = draw.randrange(10)
+                p.decrby(f"account-{draw.randrange(accounts)}", amount)
+                p.incrby(f"account-{draw.randrange(accounts)}", amount).execute()
+
+    threads = [threading.Thread(target=transfer, args=(seed,)) for seed in range(2)]
+    for thread in threads:
+        thread.start()
+    positions, done = [], admin.info("persistence")["aof_rewrites"]
+    admin.bgrewriteaof()
+    while (info := admin.info("persistence"))["aof_rewrites"] == done:
+        positions.append(info["xkv_log_written"])
+    base = admin.info("persistence")["xkv_log_head"]
+    wait_for(lambda: admin.info("persistence")["xkv_log_written"] > base + 10_000, 20)
+    positions.append(admin.info("persistence")["xkv_log_written"])
+    ends.set()
+    for thread in threads:
+        thread.join()
+    written(d)
+    for number, position in enumerate([*positions[-4:-1], positions[0], positions[-1]]):
+        said, status = restore(d.dir, f"@{position}", tmp_path / str(number))
+        if status:
+            assert "take an older copy of the directory" in said and position != positions[-1]
+            continue
+        with stock(tmp_path / str(number)) as client_of:
+            values = client_of().mget([f"account-{i}" for i in range(accounts)])
+            assert sum(map(int, values)) == 10 * accounts
+
+
+@pytest.mark.parametrize("until", ["%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ"])
+def test_forms_of_a_time(tmp_path, until):
+    """And the log of a stock Redis, whose base is of one moment."""
+    with stock(tmp_path, "--aof-timestamp-enabled", "yes") as client_of:
+        client_of().set("key", "1")
+        when = int(time.time())
+        next_second()
+        next_second()
+        client_of().set("key", "2")
+    convert = time.gmtime if until[-1] == "Z" else time.localtime
+    to = tmp_path / "to"
+    to.mkdir()
+    said, status = restore(tmp_path, time.strftime(until, convert(when)), to)
+    assert status == 0 and "; the next change is of " in said, said
+    with stock(to) as client_of:
+        assert client_of().get("key") == b"1"
+
+
+def test_what_cannot_be_restored(tmp_path):
+    def fails(*args):
+        said, status = restore(*args)
+        assert status == 1
+        return said
+
+    assert "No such file" in fails(tmp_path, "1", tmp_path / "to")
+    with stock(tmp_path) as client_of:
+        client_of().set("key", "1")
+    assert "does not say when its changes were made" in fails(tmp_path, "1", tmp_path / "to")
+    for until in ("", "@", "@x", "yesterday", "2026-13-01 00:00:00", "-1", "@-1"):
+        assert "is no time" in fails(tmp_path, until, tmp_path / "to")
+    assert "it is there, and not empty" in fails(tmp_path, "1", tmp_path)
+    assert "No such file" in fails(tmp_path, "1", tmp_path / "no" / "to")
+    file = next((tmp_path / "appendonlydir").glob("*.incr.aof"))
+    file.write_bytes(file.read_bytes().replace(b"$3\r\nkey", b"$3\r\nke"))
+    assert f"{file}, offset " in fails(tmp_path, "99999999999", tmp_path / "to")
+    assert not (tmp_path / "to").exists()
+    assert run(XKVD, "--restore-until", "1", check=False).returncode == 1
