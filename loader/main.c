@@ -57,7 +57,7 @@ struct xkvd {
 	struct bpf bpf;
 	struct attach attach;
 	struct store *store;
-	struct net net;
+	struct rules rules;
 	struct udp udp;
 	struct server *server;
 	struct flows *flows;   /* NULL = tcp-fast-path is off */
@@ -380,7 +380,7 @@ static int apply(void *arg, const struct config *next, char *err, size_t err_len
 	int ret = check_limit(x, next, err, err_len);
 
 	if (!ret)
-		ret = net_publish(&x->net, next, err, err_len);
+		ret = rules_publish(&x->rules, next, err, err_len);
 	if (!ret)
 		ret = writelog_configure(x->store, next, true, err, err_len);
 	/* Last, because it cannot be undone: a lower limit evicts keys. */
@@ -395,18 +395,18 @@ static void adopt(void *arg, const struct config *next)
 	struct xkvd *x = arg;
 
 	config_free(x->cfg);
-	x->cfg = x->net.cfg = x->attach.cfg = next;
+	x->cfg = x->rules.cfg = x->attach.cfg = next;
 	publish_batch(x, false);
 }
 
 static const char *refuse(void *arg, const struct sockaddr *peer)
 {
-	return net_refuses(arg, peer);
+	return rules_refuses(arg, peer);
 }
 
 static bool listens(void *arg, unsigned int ifindex)
 {
-	return net_listens(arg, ifindex);
+	return rules_listens(arg, ifindex);
 }
 
 /*
@@ -430,7 +430,7 @@ static bool addresses_changed(void *arg)
 {
 	struct xkvd *x = arg;
 
-	net_changed(&x->net);
+	rules_changed(&x->rules);
 	udp_follow_addresses(&x->udp);
 	server_follow_addresses(x->server);
 	look_at_interface(x, false);
@@ -470,7 +470,7 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 		.config_arg = x,
 		.refuse = refuse,
 		.listens = listens,
-		.net_arg = &x->net,
+		.net_arg = &x->rules,
 	};
 	int ret = 0;
 
@@ -479,13 +479,13 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 		return -EINVAL;
 	ret = server_listen(x->server, err, ERR_LEN);
 	if (!ret)
-		ret = udp_open(&x->udp, x->cfg, &x->net, server_ctx(x->server),
+		ret = udp_open(&x->udp, x->cfg, &x->rules, server_ctx(x->server),
 			       server_stat(x->server), server_datagrams(x->server), err, ERR_LEN);
 	for (unsigned int i = 0; !ret && i < x->udp.count; i++)
 		ret = server_add_fd(x->server, x->udp.socket[i].fd, USES_CONTEXT, udp_readable,
 				    &x->udp.socket[i]);
 	if (!ret)
-		ret = server_add_fd(x->server, x->net.monitor, USES_NO_CONTEXT, addresses_changed,
+		ret = server_add_fd(x->server, x->rules.monitor, USES_NO_CONTEXT, addresses_changed,
 				    x);
 	if (!ret)
 		ret = server_add_timer(x->server, 1.0, USES_NO_CONTEXT, every_second, x);
@@ -548,8 +548,8 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 	if (!ret)
 		ret = open_store(x, o, err);
 	if (!ret)
-		ret = net_open(&x->net, x->cfg, store_config(x->store), store_secrets(x->store),
-			       err, ERR_LEN);
+		ret = rules_open(&x->rules, x->cfg, store_config(x->store), store_secrets(x->store),
+				 err, ERR_LEN);
 	if (!ret)
 		ret = load(x, err);
 	if (!ret)
@@ -573,7 +573,7 @@ static void stop(struct xkvd *x)
 	http_close(x->http);
 	flows_free(x->flows);
 	udp_close(&x->udp);
-	net_close(&x->net);
+	rules_close(&x->rules);
 	snapshot_wait();
 	writelog_close(true);
 	store_close(x->store);
@@ -586,7 +586,7 @@ static int run(struct xkvd *x, const struct options *o)
 	char err[ERR_LEN] = "", ignored[ERR_LEN];
 	int code = 1, ret;
 
-	x->bpf.lock = x->net.monitor = -1;
+	x->bpf.lock = x->rules.monitor = -1;
 	ret = log_open(x->cfg->logfile);
 	if (ret) {
 		fprintf(stderr, "xkvd: cannot open the log %s: %s\n", x->cfg->logfile,

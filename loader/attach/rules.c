@@ -26,11 +26,11 @@
 
 #define BOND_STATE_ACTIVE 0 /* of linux/if_bonding.h, which does not go with net/if.h */
 
-/* What is found out about the interface, into a net of its own, and how far that has come. */
+/* What is found out about the interface, into a copy of the rules, and how far that has come. */
 struct survey {
-	struct net *net;
+	struct rules *into;
 	const struct config *cfg;
-	struct xkv_rules *rules; /* net->seen */
+	struct xkv_rules *rules; /* into->seen */
 	/* looks at the addresses that `bind` names, then at the others */
 	bool bound;
 };
@@ -74,7 +74,7 @@ static int look_at_messages(struct survey *v, const void *buffer, ssize_t len, l
 
 /*
  * Has all links or addresses looked at.  What changes meanwhile may be missed here, and makes
- * net.monitor readable: then all is read anew.
+ * rules.monitor readable: then all is read anew.
  */
 static int dump(struct survey *v, uint16_t type, look_fn *look)
 {
@@ -123,31 +123,32 @@ static unsigned int interface_mtu(const char *interface)
 	return mtu;
 }
 
-static const struct net_link *find_link(const struct net *net, unsigned int ifindex)
+static const struct rules_link *find_link(const struct rules *rules, unsigned int ifindex)
 {
-	for (unsigned int i = 0; i < net->links; i++)
-		if (net->link[i].ifindex == ifindex)
-			return &net->link[i];
+	for (unsigned int i = 0; i < rules->links; i++)
+		if (rules->link[i].ifindex == ifindex)
+			return &rules->link[i];
 	return NULL;
 }
 
-bool net_has_link(const struct net *net, unsigned int ifindex)
+bool rules_has_link(const struct rules *rules, unsigned int ifindex)
 {
-	return find_link(net, ifindex);
+	return find_link(rules, ifindex);
 }
 
-bool net_listens(const struct net *net, unsigned int ifindex)
+bool rules_listens(const struct rules *rules, unsigned int ifindex)
 {
-	const struct net_link *link = find_link(net, ifindex);
+	const struct rules_link *link = find_link(rules, ifindex);
 
-	return link && ifindex != net->loopback && (!link->number || link->number == XKV_LINK_NONE);
+	return link && ifindex != rules->loopback &&
+	       (!link->number || link->number == XKV_LINK_NONE);
 }
 
 /*
  * A frame without an Ethernet header must not be taken for one with: its link has a MAC that no
  * such frame is for.
  */
-static void link_mac(struct net_link *link, const struct ifinfomsg *info, const void *mac)
+static void link_mac(struct rules_link *link, const struct ifinfomsg *info, const void *mac)
 {
 	if (mac && (info->ifi_type == ARPHRD_ETHER || info->ifi_type == ARPHRD_LOOPBACK))
 		memcpy(link->mac, mac, ETH_ALEN);
@@ -190,22 +191,22 @@ static unsigned int master_of(const struct nlmsghdr *h)
 	return takes ? *master : 0;
 }
 
-static struct net_link *add_link(struct survey *v, const struct nlmsghdr *h, uint32_t number)
+static struct rules_link *add_link(struct survey *v, const struct nlmsghdr *h, uint32_t number)
 {
 	const struct ifinfomsg *info = NLMSG_DATA(h);
-	struct net_link *link = &v->net->link[v->net->links];
+	struct rules_link *link = &v->into->link[v->into->links];
 
-	if (v->net->links == NET_LINKS_MAX) {
-		v->net->too_many = true;
+	if (v->into->links == RULES_LINKS_MAX) {
+		v->into->too_many = true;
 		return NULL;
 	}
-	*link = (struct net_link){
+	*link = (struct rules_link){
 		.ifindex = (unsigned int)info->ifi_index,
 		.master = master_of(h),
 		.number = number,
 	};
 	link_mac(link, info, value(link_attr(h, IFLA_ADDRESS)));
-	v->net->links++;
+	v->into->links++;
 	return link;
 }
 
@@ -218,7 +219,7 @@ static void look_at_vlan(struct survey *v, const struct nlmsghdr *h, const struc
 	const uint32_t *lower = value(link_attr(h, IFLA_LINK));
 	const uint16_t *id = value(find_in(data, IFLA_VLAN_ID));
 	const __be16 *protocol = value(find_in(data, IFLA_VLAN_PROTOCOL));
-	const struct net_link *below = lower ? find_link(v->net, *lower) : NULL;
+	const struct rules_link *below = lower ? find_link(v->into, *lower) : NULL;
 	uint32_t tag;
 
 	if (!id || !below || link_attr(h, IFLA_LINK_NETNSID) || below->number >> 16)
@@ -228,11 +229,11 @@ static void look_at_vlan(struct survey *v, const struct nlmsghdr *h, const struc
 	add_link(v, h, tag ? XKV_LINK_IN(below->number, tag) : XKV_LINK_NONE);
 }
 
-static const struct net_link *find_port(const struct net *net, unsigned int master)
+static const struct rules_link *find_port(const struct rules *rules, unsigned int master)
 {
-	for (unsigned int i = 0; i < net->links; i++)
-		if (net->link[i].master == master)
-			return &net->link[i];
+	for (unsigned int i = 0; i < rules->links; i++)
+		if (rules->link[i].master == master)
+			return &rules->link[i];
 	return NULL;
 }
 
@@ -244,8 +245,8 @@ static void look_at_master(struct survey *v, const struct nlmsghdr *h, const str
 			   bool is_bridge)
 {
 	const struct ifinfomsg *info = NLMSG_DATA(h);
-	const struct net_link *port = find_port(v->net, (unsigned int)info->ifi_index);
-	struct net_link *link;
+	const struct rules_link *port = find_port(v->into, (unsigned int)info->ifi_index);
+	struct rules_link *link;
 	bool filters;
 
 	if (!port)
@@ -256,7 +257,7 @@ static void look_at_master(struct survey *v, const struct nlmsghdr *h, const str
 	if (link && !is_bridge)
 		memcpy(link->mac, port->mac, ETH_ALEN);
 	if (filters)
-		v->net->filtering = (unsigned int)info->ifi_index;
+		v->into->filtering = (unsigned int)info->ifi_index;
 }
 
 /* The interface itself, and loopback. */
@@ -281,10 +282,10 @@ static void look_at_link(struct survey *v, const struct nlmsghdr *h)
 	const struct rtattr *data = find_in(linkinfo, IFLA_INFO_DATA);
 	const char *kind = value(find_in(linkinfo, IFLA_INFO_KIND));
 
-	if (h->nlmsg_type != RTM_NEWLINK || find_link(v->net, (unsigned int)info->ifi_index))
+	if (h->nlmsg_type != RTM_NEWLINK || find_link(v->into, (unsigned int)info->ifi_index))
 		return;
 	look_at_root(v, h);
-	if (!kind || find_link(v->net, (unsigned int)info->ifi_index))
+	if (!kind || find_link(v->into, (unsigned int)info->ifi_index))
 		return;
 	if (!strcmp(kind, "vlan"))
 		look_at_vlan(v, h, data);
@@ -298,11 +299,11 @@ static int look_at_links(struct survey *v)
 	unsigned int before;
 	int ret;
 
-	v->net->links = 0;
+	v->into->links = 0;
 	do {
-		before = v->net->links;
+		before = v->into->links;
 		ret = dump(v, RTM_GETLINK, look_at_link);
-	} while (!ret && v->net->links > before);
+	} while (!ret && v->into->links > before);
 	return ret;
 }
 
@@ -370,7 +371,7 @@ static bool is_bound(const struct config *cfg, int family, const void *addr)
 }
 
 /* An address that is not bound is ours, too, but no frame is for it. */
-static void add_local4(struct survey *v, const struct net_link *link, const void *own,
+static void add_local4(struct survey *v, const struct rules_link *link, const void *own,
 		       unsigned int len)
 {
 	/* RFC 3021: /31 has no broadcast */
@@ -378,7 +379,7 @@ static void add_local4(struct survey *v, const struct net_link *link, const void
 	struct xkv_local4 *l = &v->rules->local4[v->rules->local4_count];
 
 	if (v->rules->local4_count == XKV_LOCAL_MAX) {
-		v->net->too_many = true;
+		v->into->too_many = true;
 		return;
 	}
 	memcpy(&l->addr, own, 4);
@@ -389,12 +390,12 @@ static void add_local4(struct survey *v, const struct net_link *link, const void
 	v->rules->local4_count++;
 }
 
-static void add_local6(struct survey *v, const struct net_link *link, const void *own)
+static void add_local6(struct survey *v, const struct rules_link *link, const void *own)
 {
 	struct xkv_local6 *l = &v->rules->local6[v->rules->local6_count];
 
 	if (v->rules->local6_count == XKV_LOCAL_MAX) {
-		v->net->too_many = true;
+		v->into->too_many = true;
 		return;
 	}
 	memcpy(l->addr, own, 16);
@@ -420,14 +421,14 @@ static void add_subnet(struct survey *v, int family, const void *addr, unsigned 
 static void look_at_address(struct survey *v, const struct nlmsghdr *h)
 {
 	const struct ifaddrmsg *info = NLMSG_DATA(h);
-	const struct net_link *link = find_link(v->net, info->ifa_index);
+	const struct rules_link *link = find_link(v->into, info->ifa_index);
 	int len = (int)IFA_PAYLOAD(h);
 	const void *addr = value(rules_find(IFA_RTA(info), len, IFA_ADDRESS));
 	/* the other may be the peer's */
 	const void *own = value(rules_find(IFA_RTA(info), len, IFA_LOCAL));
 
 	own = own ? own : addr;
-	if (h->nlmsg_type != RTM_NEWADDR || !link || !own || info->ifa_index == v->net->loopback ||
+	if (h->nlmsg_type != RTM_NEWADDR || !link || !own || info->ifa_index == v->into->loopback ||
 	    (info->ifa_family != AF_INET && info->ifa_family != AF_INET6) ||
 	    is_bound(v->cfg, info->ifa_family, own) != v->bound)
 		return;
@@ -462,11 +463,11 @@ static int look_at_addresses(struct survey *v)
  *    one that died in the middle of the writing left rules that nobody reads.
  *  - `current` is one word, and stored with release order after all of what it stands for.
  *
- * xkvd's own look-ups (net_allows(), store_datagram()) are made by the thread that publishes, so
+ * xkvd's own look-ups (rules_allows(), store_datagram()) are made by the thread that publishes, so
  * never meanwhile.  Nothing is touched where nothing has changed: traffic does not notice.
  */
-int net_switch_rules(struct xkv_config *s, struct xkv_secrets *secrets,
-		     const struct xkv_rules *next, const uint8_t token[XKV_TOKEN_BYTES])
+int rules_switch(struct xkv_config *s, struct xkv_secrets *secrets, const struct xkv_rules *next,
+		 const uint8_t token[XKV_TOKEN_BYTES])
 {
 	uint32_t current = s->current, other = (current + 1) & 1;
 	int ret;
@@ -483,9 +484,9 @@ int net_switch_rules(struct xkv_config *s, struct xkv_secrets *secrets,
 	return 0;
 }
 
-const struct xkv_rules *net_rules(const struct net *net)
+const struct xkv_rules *rules_in_force(const struct rules *rules)
 {
-	return &net->shared->rules[net->shared->current & 1];
+	return &rules->shared->rules[rules->shared->current & 1];
 }
 
 static uint16_t smaller(unsigned int a, unsigned int b)
@@ -515,10 +516,10 @@ static void add_policy(struct xkv_rules *r, const struct config *cfg)
  * Looks at the interface.  What was known stays known where it is gone, so that who has access can
  * be changed meanwhile: -ENODEV.
  */
-static int look_at_interface(struct net *net, const struct config *cfg)
+static int look_at_interface(struct rules *rules, const struct config *cfg)
 {
-	struct net now = *net;
-	struct survey v = { .net = &now, .cfg = cfg, .rules = &now.seen };
+	struct rules now = *rules;
+	struct survey v = { .into = &now, .cfg = cfg, .rules = &now.seen };
 	unsigned int ifindex = if_nametoindex(cfg->interface);
 	int ret;
 
@@ -537,7 +538,7 @@ static int look_at_interface(struct net *net, const struct config *cfg)
 	if (ret)
 		return ret;
 	now.was_seen = true;
-	*net = now;
+	*rules = now;
 	return 0;
 }
 
@@ -550,7 +551,8 @@ static bool is_bound_elsewhere(const struct config *cfg, const struct xkv_rules 
 }
 
 /* What the operator has to know of rules that are new. */
-static void say_rules(const struct net *net, const struct config *cfg, const struct xkv_rules *r)
+static void say_rules(const struct rules *rules, const struct config *cfg,
+		      const struct xkv_rules *r)
 {
 	static const uint8_t no_mac[ETH_ALEN] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
 	char bridge[IF_NAMESIZE];
@@ -570,13 +572,13 @@ static void say_rules(const struct net *net, const struct config *cfg, const str
 		log_warning("bind names no address of %s: nobody is answered there (bind * serves "
 			    "all of them)",
 			    cfg->interface);
-	if (net->filtering && if_indextoname(net->filtering, bridge))
+	if (rules->filtering && if_indextoname(rules->filtering, bridge))
 		log_warning("%s filters VLANs: XDP passes what is for its addresses", bridge);
-	if (net->too_many)
+	if (rules->too_many)
 		log_warning(
 			"%s has more than %d VLANs and bridges, or %d addresses of a kind: XDP passes what "
 			"is for the others",
-			cfg->interface, NET_LINKS_MAX - 2, XKV_LOCAL_MAX);
+			cfg->interface, RULES_LINKS_MAX - 2, XKV_LOCAL_MAX);
 }
 
 /* Which uses of keys are noted; rates are of the time since that began. */
@@ -609,27 +611,27 @@ static int fail_to_look(const struct config *cfg, int ret, char *err, size_t err
 	return ret;
 }
 
-int net_publish(struct net *net, const struct config *cfg, char *err, size_t err_len)
+int rules_publish(struct rules *rules, const struct config *cfg, char *err, size_t err_len)
 {
 	static const uint8_t no_token[XKV_TOKEN_BYTES];
-	bool is_first = !net->was_seen, is_gone;
-	struct xkv_rules rules;
-	int ret = look_at_interface(net, cfg);
+	bool is_first = !rules->was_seen, is_gone;
+	struct xkv_rules next;
+	int ret = look_at_interface(rules, cfg);
 
-	is_gone = ret == -ENODEV && net->was_seen;
+	is_gone = ret == -ENODEV && rules->was_seen;
 	if (ret && !is_gone)
 		return fail_to_look(cfg, ret, err, err_len);
-	rules = net->seen;
-	add_policy(&rules, cfg);
-	if (!is_gone && (is_first || memcmp(net_rules(net), &rules, sizeof(rules))))
-		say_rules(net, cfg, &rules);
-	ret = net_switch_rules(net->shared, net->secrets, &rules,
-			       cfg->udp_token_set ? cfg->udp_token : no_token);
+	next = rules->seen;
+	add_policy(&next, cfg);
+	if (!is_gone && (is_first || memcmp(rules_in_force(rules), &next, sizeof(next))))
+		say_rules(rules, cfg, &next);
+	ret = rules_switch(rules->shared, rules->secrets, &next,
+			   cfg->udp_token_set ? cfg->udp_token : no_token);
 	if (ret)
 		snprintf(err, err_len, "cannot wait for the XDP programs: %s", strerror(-ret));
 	else
-		publish_sizes(net->shared, cfg, net->mtu);
-	publish_sampling(net->shared, cfg);
+		publish_sizes(rules->shared, cfg, rules->mtu);
+	publish_sampling(rules->shared, cfg);
 	return ret;
 }
 
@@ -650,8 +652,8 @@ static void say_access(const struct config *cfg, const struct xkv_rules *rules)
 			   cfg->allow_count ? "`allow`" : "the subnets of the interface");
 }
 
-int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared,
-	     struct xkv_secrets *secrets, char *err, size_t err_len)
+int rules_open(struct rules *rules, const struct config *cfg, struct xkv_config *shared,
+	       struct xkv_secrets *secrets, char *err, size_t err_len)
 {
 	struct sockaddr_nl addr = {
 		.nl_family = AF_NETLINK,
@@ -659,35 +661,35 @@ int net_open(struct net *net, const struct config *cfg, struct xkv_config *share
 	};
 	int ret;
 
-	*net = (struct net){ .cfg = cfg, .shared = shared, .secrets = secrets };
-	net->monitor = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
-	if (net->monitor < 0 || bind(net->monitor, (struct sockaddr *)&addr, sizeof(addr))) {
+	*rules = (struct rules){ .cfg = cfg, .shared = shared, .secrets = secrets };
+	rules->monitor = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
+	if (rules->monitor < 0 || bind(rules->monitor, (struct sockaddr *)&addr, sizeof(addr))) {
 		snprintf(err, err_len, "cannot watch addresses: %s", strerror(errno));
 		return -errno;
 	}
-	ret = net_publish(net, cfg, err, err_len);
+	ret = rules_publish(rules, cfg, err, err_len);
 	if (!ret)
-		say_access(cfg, net_rules(net));
+		say_access(cfg, rules_in_force(rules));
 	return ret;
 }
 
-void net_close(struct net *net)
+void rules_close(struct rules *rules)
 {
-	if (net->monitor >= 0)
-		close(net->monitor);
-	net->monitor = -1;
+	if (rules->monitor >= 0)
+		close(rules->monitor);
+	rules->monitor = -1;
 }
 
-void net_changed(void *arg)
+void rules_changed(void *arg)
 {
-	struct net *net = arg;
+	struct rules *rules = arg;
 	char buffer[8192], err[256];
 	int ret;
 
 	/* What happened does not matter (and may have been lost, ENOBUFS): all is read anew. */
-	while (recv(net->monitor, buffer, sizeof(buffer), 0) > 0)
+	while (recv(rules->monitor, buffer, sizeof(buffer), 0) > 0)
 		;
-	ret = net_publish(net, net->cfg, err, sizeof(err));
+	ret = rules_publish(rules, rules->cfg, err, sizeof(err));
 	if (ret)
 		log_warning("%s", err);
 }
@@ -718,9 +720,9 @@ static bool allows6(const struct xkv_rules *r, const struct in6_addr *addr)
  * Our own address: a program on this machine, if the source is proven.  (The kernel does
  * not take such IPv4 sources from a wire, but IPv6 ones it does.)
  */
-bool net_is_own(const struct net *net, const struct sockaddr *source)
+bool rules_is_own(const struct rules *rules, const struct sockaddr *source)
 {
-	const struct xkv_rules *r = net_rules(net);
+	const struct xkv_rules *r = rules_in_force(rules);
 
 	for (unsigned int i = 0; source->sa_family == AF_INET && i < r->local4_count; i++)
 		if (r->local4[i].addr == ((const struct sockaddr_in *)source)->sin_addr.s_addr)
@@ -741,15 +743,15 @@ static bool is_nobody(const struct xkv_rules *r, __be32 addr)
 	return false;
 }
 
-bool net_allows(const struct net *net, const struct sockaddr *source, bool connected)
+bool rules_allows(const struct rules *rules, const struct sockaddr *source, bool connected)
 {
-	const struct xkv_rules *r = net_rules(net);
+	const struct xkv_rules *r = rules_in_force(rules);
 	const struct in6_addr *six;
 	__be32 four;
 
 	if (source->sa_family == AF_UNIX || address_is_loopback(source))
 		return true;
-	if ((connected || source->sa_family == AF_INET) && net_is_own(net, source))
+	if ((connected || source->sa_family == AF_INET) && rules_is_own(rules, source))
 		return true;
 	if (source->sa_family == AF_INET) {
 		four = ((const struct sockaddr_in *)source)->sin_addr.s_addr;
@@ -775,25 +777,25 @@ bool net_allows(const struct net *net, const struct sockaddr *source, bool conne
  * Protected mode is for loopback alone, as in Redis: our other addresses stand for remote clients,
  * too, where something translates theirs.
  */
-const char *net_refuses(const struct net *net, const struct sockaddr *peer)
+const char *rules_refuses(const struct rules *rules, const struct sockaddr *peer)
 {
 	if (peer->sa_family == AF_UNIX || address_is_loopback(peer))
 		return NULL;
-	if (config_is_protected(net->cfg))
-		return config_has_passwords(net->cfg)
+	if (config_is_protected(rules->cfg))
+		return config_has_passwords(rules->cfg)
 			       ? PROTECTED("`requirepass` is not set (passwords of users do not "
 					   "end this mode)")
 			       : PROTECTED("no password is set for the user `default`");
-	return net_allows(net, peer, true)
+	return rules_allows(rules, peer, true)
 		       ? NULL
 		       : "DENIED connections from this address are not allowed: `allow` in the "
 			 "configuration of xkvd names the sources that are (by default the subnets "
 			 "of its interface).";
 }
 
-size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len)
+size_t rules_reply_allowed(const struct rules *rules, const struct sockaddr *source, size_t len)
 {
-	if (net_rules(net)->trusted || address_is_loopback(source))
+	if (rules_in_force(rules)->trusted || address_is_loopback(source))
 		return XKV_PAYLOAD_MAX4;
 	return len * XKV_REPLY_FACTOR;
 }

@@ -5,8 +5,8 @@
  * that XDP and xkvd decide alike; follows the addresses of the interface, and of
  * the VLANs, bridges, bonds and teams that get its frames.
  */
-#ifndef XKV_NET_H
-#define XKV_NET_H
+#ifndef XKV_RULES_H
+#define XKV_RULES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,21 +16,21 @@
 #include "bpf/layout.h"
 #include "config.h"
 
-#define NET_LINKS_MAX 66 /* the interface, loopback, and 64 VLANs and masters */
+#define RULES_LINKS_MAX 66 /* the interface, loopback, and 64 VLANs and masters */
 
-struct net_link {
+struct rules_link {
 	unsigned int ifindex;
 	unsigned int master; /* index of the bridge, bond or team that takes what arrives; or 0 */
 	uint32_t number;     /* XKV_LINK_...: the tags that its frames have */
 	uint8_t mac[8];	     /* 6 of it */
 };
 
-struct net {
+struct rules {
 	const struct config *cfg;
 	struct xkv_config *shared;   /* the config map */
 	struct xkv_secrets *secrets; /* the secret map */
 	/* loopback, the interface, its VLANs, what it is a port of, the VLANs on that, ... */
-	struct net_link link[NET_LINKS_MAX];
+	struct rules_link link[RULES_LINKS_MAX];
 	unsigned int links;
 	bool too_many;		/* there were more */
 	unsigned int filtering; /* index of a bridge of these that filters VLANs, or 0 */
@@ -43,53 +43,53 @@ struct net {
 };
 
 /* Opens the monitor and publishes the state of things.  0, or -errno with a sentence. */
-int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared,
-	     struct xkv_secrets *secrets, char *err, size_t err_len);
-void net_close(struct net *net);
+int rules_open(struct rules *rules, const struct config *cfg, struct xkv_config *shared,
+	       struct xkv_secrets *secrets, char *err, size_t err_len);
+void rules_close(struct rules *rules);
 
 /*
  * Publishes policy and addresses as `cfg` has them now.  While the interface is gone, or has
  * another name, the addresses are those that it had.  0, or -errno with a sentence.
  */
-int net_publish(struct net *net, const struct config *cfg, char *err, size_t err_len);
+int rules_publish(struct rules *rules, const struct config *cfg, char *err, size_t err_len);
 
 /*
  * Makes these rules, and this token, the ones that hold: a packet is judged by those before or by
  * these, and by no mixture.  May wait some ten milliseconds for XDP programs.  0 or -errno, and
  * then the old ones hold on.
  */
-int net_switch_rules(struct xkv_config *shared, struct xkv_secrets *secrets,
-		     const struct xkv_rules *next, const uint8_t token[XKV_TOKEN_BYTES]);
+int rules_switch(struct xkv_config *shared, struct xkv_secrets *secrets,
+		 const struct xkv_rules *next, const uint8_t token[XKV_TOKEN_BYTES]);
 
 /* To be called when `monitor` is readable. */
-void net_changed(void *net);
+void rules_changed(void *rules);
 
 /*
  * May this source be answered?  This machine itself always may; `connected` says
  * that the source is proven, by a TCP handshake, and so may be believed to be one
  * of our own addresses.
  */
-bool net_allows(const struct net *net, const struct sockaddr *source, bool connected);
+bool rules_allows(const struct rules *rules, const struct sockaddr *source, bool connected);
 
 /* Why this peer may not connect over TCP, as text of an error reply; NULL if it may. */
-const char *net_refuses(const struct net *net, const struct sockaddr *peer);
+const char *rules_refuses(const struct rules *rules, const struct sockaddr *peer);
 
 /*
  * Bytes that a reply to a request of `len` bytes from this source may have: all, or 3 times the
  * request.
  */
-size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len);
+size_t rules_reply_allowed(const struct rules *rules, const struct sockaddr *source, size_t len);
 
 /* The rules that hold, until they are published again. */
-const struct xkv_rules *net_rules(const struct net *net);
+const struct xkv_rules *rules_in_force(const struct rules *rules);
 
 /* Is this an address of the interface, its VLANs, or what it is a port of? */
-bool net_is_own(const struct net *net, const struct sockaddr *source);
+bool rules_is_own(const struct rules *rules, const struct sockaddr *source);
 
 /* Is this the index of one of these, or of loopback? */
-bool net_has_link(const struct net *net, unsigned int ifindex);
+bool rules_has_link(const struct rules *rules, unsigned int ifindex);
 
 /* Does TCP listen on the addresses of this link, where `bind` names none?  Not in VLANs. */
-bool net_listens(const struct net *net, unsigned int ifindex);
+bool rules_listens(const struct rules *rules, unsigned int ifindex);
 
 #endif

@@ -92,7 +92,7 @@ static int mark_own_sources(const struct udp_socket *s)
 		BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
 	};
 	struct sock_fprog p = { .len = 3, .filter = f };
-	const struct xkv_rules *r = net_rules(s->udp->net);
+	const struct xkv_rules *r = rules_in_force(s->udp->rules);
 
 	for (unsigned int i = 0; s->family == AF_INET && i < r->local4_count; i++)
 		mark_source(&p, &r->local4[i].addr, 1, 12);
@@ -165,13 +165,13 @@ static int open_address(struct udp *udp, const char *address, unsigned int port,
 	return -ENOMEM;
 }
 
-int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_ctx *ctx,
+int udp_open(struct udp *udp, const struct config *cfg, struct rules *rules, struct store_ctx *ctx,
 	     uint64_t *stat, struct durations *durations, char *err, size_t err_len)
 {
 	const char *const all[] = { "*", "::*" }, *const loopback[] = { "127.0.0.1", "-::1" };
 	int ret = 0;
 
-	*udp = (struct udp){ .net = net, .ctx = ctx, .stat = stat, .durations = durations };
+	*udp = (struct udp){ .rules = rules, .ctx = ctx, .stat = stat, .durations = durations };
 	if (!cfg->port)
 		return 0;
 	udp->check_link = !cfg->bind_count && cfg->interface[0];
@@ -261,7 +261,7 @@ static bool take_destination(const struct udp *udp, struct msghdr *msg)
 	for (c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
 		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
 			four = (struct in_pktinfo *)CMSG_DATA(c);
-			if (udp->check_link && !net_has_link(udp->net, four->ipi_ifindex))
+			if (udp->check_link && !rules_has_link(udp->rules, four->ipi_ifindex))
 				return false;
 			four->ipi_ifindex = 0;
 			keep_only(msg, c, sizeof(*four));
@@ -269,7 +269,7 @@ static bool take_destination(const struct udp *udp, struct msghdr *msg)
 		}
 		if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
 			six = (struct in6_pktinfo *)CMSG_DATA(c);
-			if (udp->check_link && !net_has_link(udp->net, six->ipi6_ifindex))
+			if (udp->check_link && !rules_has_link(udp->rules, six->ipi6_ifindex))
 				return false;
 			if (!IN6_IS_ADDR_LINKLOCAL(&six->ipi6_addr))
 				six->ipi6_ifindex = 0;
@@ -283,7 +283,7 @@ static bool take_destination(const struct udp *udp, struct msghdr *msg)
 /* Has mark_own_sources() emptied it?  No request is empty. */
 static bool is_forged(const struct udp *udp, const struct sockaddr *from, size_t len)
 {
-	if (len || !net_is_own(udp->net, from))
+	if (len || !rules_is_own(udp->rules, from))
 		return false;
 	udp->stat[STAT_UDP_SOURCE]++;
 	return true;
@@ -294,17 +294,17 @@ static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 	const struct sockaddr *from = (struct sockaddr *)&b->from[i];
 	struct msghdr *msg = &b->msg[i].msg_hdr;
 	size_t len = b->msg[i].msg_len;
-	const struct xkv_config *shared = udp->net->shared;
+	const struct xkv_config *shared = udp->rules->shared;
 	int ret;
 
 	if ((msg->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !b->from[i].sin6_port ||
-	    is_late(udp, msg) || is_forged(udp, from, len) || !net_allows(udp->net, from, false) ||
-	    !take_destination(udp, msg))
+	    is_late(udp, msg) || is_forged(udp, from, len) ||
+	    !rules_allows(udp->rules, from, false) || !take_destination(udp, msg))
 		return;
 	store_sender(udp->ctx, from);
 	ret = store_datagram(udp->ctx, b->in[i], len, b->out,
 			     from->sa_family == AF_INET ? shared->payload4 : shared->payload6,
-			     net_reply_allowed(udp->net, from, len));
+			     rules_reply_allowed(udp->rules, from, len));
 	if (ret < 0 && ret != -EMSGSIZE)
 		log_warning("a datagram could not be answered: %s", strerror(-ret));
 	if (ret <= 0)

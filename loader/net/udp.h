@@ -17,7 +17,7 @@ struct udp_socket {
 };
 
 struct udp {
-	struct net *net;
+	struct rules *rules;
 	struct store_ctx *ctx;
 	uint64_t *stat; /* by enum counter */
 	struct durations *durations;
@@ -31,7 +31,7 @@ struct udp {
  * for loopback.  `ctx` belongs to the thread that will call udp_readable(); `stat` and
  * `durations` are what it counts.  0, or -errno with an error message.
  */
-int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_ctx *ctx,
+int udp_open(struct udp *udp, const struct config *cfg, struct rules *rules, struct store_ctx *ctx,
 	     uint64_t *stat, struct durations *durations, char *err, size_t err_len);
 void udp_close(struct udp *udp);
 

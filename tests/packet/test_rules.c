@@ -191,7 +191,7 @@ static void test_subnet_sources(void **state)
 #define SWITCH_REPEAT  20000
 
 /*
- * Sets of rules follow each other as fast as net_switch_rules() lets them.  There are three of
+ * Sets of rules follow each other as fast as rules_switch() lets them.  There are three of
  * them, since there are two places: each set comes to both.
  */
 struct switcher {
@@ -206,8 +206,8 @@ static void *switch_rules(void *arg)
 	struct switcher *w = arg;
 
 	for (; !__atomic_load_n(&w->stop, __ATOMIC_RELAXED); w->turns++)
-		w->failed |= net_switch_rules(bed.c, bed.secrets, &w->rules[w->turns % 3],
-					      w->token[w->turns % 3]) != 0;
+		w->failed |= rules_switch(bed.c, bed.secrets, &w->rules[w->turns % 3],
+					  w->token[w->turns % 3]) != 0;
 	return NULL;
 }
 

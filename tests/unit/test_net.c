@@ -29,7 +29,7 @@
 #include "loader/attach/rules.h"
 
 static const struct config *cfg;
-static struct net net;
+static struct rules held;
 static struct xkv_config shared;
 static struct xkv_secrets secrets;
 
@@ -213,7 +213,7 @@ static void set(const char *name, const char *value)
 	assert_int_equal(config_begin(&b, cfg), 0);
 	assert_int_equal(config_set(&b, name, 1, &word, err, sizeof(err)), 0);
 	config_free(cfg);
-	net.cfg = cfg = config_finish(&b, err, sizeof(err));
+	held.cfg = cfg = config_finish(&b, err, sizeof(err));
 	assert_non_null(cfg);
 }
 
@@ -222,12 +222,12 @@ static void open_net(const char *interface)
 	char err[256] = "";
 
 	set("interface", interface);
-	assert_int_equal(net_open(&net, cfg, &shared, &secrets, err, sizeof(err)), 0);
+	assert_int_equal(rules_open(&held, cfg, &shared, &secrets, err, sizeof(err)), 0);
 }
 
 static void close_net(void)
 {
-	net_close(&net);
+	rules_close(&held);
 	config_free(cfg);
 	cfg = NULL;
 }
@@ -236,17 +236,17 @@ static void publish(void)
 {
 	char err[256] = "";
 
-	assert_int_equal(net_publish(&net, cfg, err, sizeof(err)), 0);
+	assert_int_equal(rules_publish(&held, cfg, err, sizeof(err)), 0);
 }
 
 /* After a command that changes something. */
 static void follow(const char *command)
 {
-	struct pollfd monitor = { .fd = net.monitor, .events = POLLIN };
+	struct pollfd monitor = { .fd = held.monitor, .events = POLLIN };
 
 	assert_true(shell(command));
 	assert_int_equal(poll(&monitor, 1, 5000), 1);
-	net_changed(&net);
+	rules_changed(&held);
 }
 
 static __be32 four(const char *text)
@@ -280,7 +280,7 @@ static bool allows(const char *source)
 {
 	struct sockaddr_in six = { .sin_family = AF_INET, .sin_addr.s_addr = four(source) };
 
-	return net_allows(&net, (struct sockaddr *)&six, false);
+	return rules_allows(&held, (struct sockaddr *)&six, false);
 }
 
 static void test_subnets(void **state)
@@ -327,7 +327,7 @@ static void test_vlans(void **state)
 	assert_null(find4("10.3.0.1"));				  /* another interface, */
 	assert_null(find4("10.3.5.1"));				  /* and its VLAN 5 */
 	assert_null(find4("10.2.7.1"));				  /* on a link elsewhere */
-	assert_true(net_has_link(&net, 1));			  /* loopback */
+	assert_true(rules_has_link(&held, 1));			  /* loopback */
 	assert_null(find4("127.0.0.1"));
 	close_net();
 }
@@ -394,8 +394,8 @@ static void test_masters(void **state)
 		assert_memory_equal(find4("10.6.1.1")->mac,
 				    i ? "\x02\0\0\0\x0d\0" : "\x02\0\0\0\xbb\x09", 6);
 		assert_int_equal(find4("10.6.5.1")->link, 5);
-		assert_true(net_has_link(&net, MASTER(1)) && net_listens(&net, MASTER(1)));
-		assert_true(net_has_link(&net, VLAN(5)) && !net_listens(&net, VLAN(5)));
+		assert_true(rules_has_link(&held, MASTER(1)) && rules_listens(&held, MASTER(1)));
+		assert_true(rules_has_link(&held, VLAN(5)) && !rules_listens(&held, VLAN(5)));
 		assert_true(allows("10.6.1.2") && allows("10.6.5.2"));
 		port.blocked = true;
 		WITH(vlan, master, port);
@@ -427,7 +427,7 @@ static void test_bridge_that_filters(void **state)
 	WITH(port, bridge);
 	assert_int_equal(find4("10.6.1.1")->link, XKV_LINK_NONE);
 	assert_int_equal(find4("10.1.0.5")->link, 0);
-	assert_true(allows("10.6.1.2") && net_listens(&net, MASTER(1)));
+	assert_true(allows("10.6.1.2") && rules_listens(&held, MASTER(1)));
 	bridge.filters = false;
 	WITH(port, bridge);
 	assert_int_equal(find4("10.6.1.1")->link, 0);

@@ -24,7 +24,7 @@
 #define PORT 6379
 
 static struct xkv_config shared = { .payload4 = 1472 };
-static struct net net = { .shared = &shared };
+static struct rules rules = { .shared = &shared };
 static uint64_t stat[STATS];
 static struct durations durations;
 static struct udp udp;
@@ -86,7 +86,7 @@ static int open_udp(void **state)
 	served_count = 0;
 	cost_ns = 0;
 	set_forward = 0;
-	assert_int_equal(udp_open(&udp, &cfg, &net, NULL, stat, &durations, err, sizeof(err)), 0);
+	assert_int_equal(udp_open(&udp, &cfg, &rules, NULL, stat, &durations, err, sizeof(err)), 0);
 	client = socket(AF_INET, SOCK_DGRAM, 0);
 	assert_int_equal(connect(client, (struct sockaddr *)&to, sizeof(to)), 0);
 	return 0;
