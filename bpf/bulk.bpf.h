@@ -163,13 +163,13 @@ static __always_inline bool bulk_admits(struct packet *p, struct xkv_config *cfg
 
 	if (cursor > p->end)
 		return false;
-	p->eth = p->data;
-	p->proto = bpf_htons(ETH_P_IP);
-	p->current = READ_ONCE(cfg->current);
-	return p->eth->h_proto == p->proto && !(p->eth->h_dest[0] & 1) &&
+	link_found(p, p->data);
+	p->hosts.current = READ_ONCE(cfg->current);
+	return p->hosts.proto == bpf_htons(ETH_P_IP) && !(p->eth->h_dest[0] & 1) &&
 	       parse_ip4(p, &cursor, &ip_payload, IPPROTO_UDP) == CONTINUE &&
-	       parse_udp(p, cursor, ip_payload, rules_of(cfg, p->current)) == CONTINUE &&
-	       admit(p, cfg) == CONTINUE && rules_of(cfg, p->current)->auth == XKV_AUTH_OPEN;
+	       parse_udp(p, cursor, ip_payload, rules_of(cfg, p->hosts.current)) == CONTINUE &&
+	       admit(&p->hosts) == CONTINUE &&
+	       rules_of(cfg, p->hosts.current)->auth == XKV_AUTH_OPEN;
 }
 
 /*
@@ -256,10 +256,10 @@ static __always_inline bool note_request(struct xdp_md *ctx, struct xkv_note *n,
 	n->opcode = f->opcode;
 	n->key_len = key_len;
 	n->value_len = value_len;
-	n->rules = p->current & 1;
+	n->rules = p->hosts.current & 1;
 	n->reply_allowed = cfg->payload4;
 	len = XKV_REPLY_FACTOR * p->payload_len;
-	if (!rules_of(cfg, p->current)->trusted && len < cfg->payload4)
+	if (!rules_of(cfg, p->hosts.current)->trusted && len < cfg->payload4)
 		n->reply_allowed = len;
 	return true;
 }

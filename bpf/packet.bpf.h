@@ -28,6 +28,16 @@ struct vlan_hdr {
 	__be16 proto;
 };
 
+/* From whom to whom a packet is.  Without padding: the verifier wants to see all bytes written. */
+struct hosts {
+	__u64 source[2], dest[2]; /* IPv4: in source[0] and dest[0] */
+	__u64 from, to;		  /* mac_bits() */
+	__u32 link;		  /* XKV_LINK_... */
+	__u32 current;		  /* index of the rules: read once, for all stages */
+	__u32 port;		  /* of the source */
+	__u32 proto;		  /* in network byte order */
+};
+
 /* What the stages have found out about a packet. */
 struct packet {
 	void *data, *end;
@@ -35,15 +45,37 @@ struct packet {
 	struct iphdr *ip4; /* one of these two */
 	struct ipv6hdr *ip6;
 	struct udphdr *udp;
-	__u64 source[2], dest[2]; /* IPv4: in source[0] and dest[0] */
-	__u32 ip_off;		  /* of the IP header: 14, 18 or 22 */
-	__u32 link;		  /* XKV_LINK_... */
-	__u32 current; /* index of the rules: read once, so that all stages use the same */
+	struct hosts hosts;
+	__u32 ip_off; /* of the IP header: 14, 18 or 22 */
 	__u32 payload_len;
-	__be16 proto;
 };
 
 /* ---- parsing ------------------------------------------------------------- */
+
+/* A MAC address from a word of 8 bytes; the last two are discarded. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define MAC_BITS(word) ((word) << 16)
+#else
+#define MAC_BITS(word) ((word) >> 16)
+#endif
+
+static __always_inline __u64 mac_bits(const void *mac)
+{
+	return MAC_BITS(*(const __u64 *)mac);
+}
+
+static __always_inline bool is_group(__u64 mac_bits)
+{
+	return ((__u8 *)&mac_bits)[2] & 1;
+}
+
+static __always_inline void link_found(struct packet *p, struct ethhdr *eth)
+{
+	p->eth = eth;
+	p->hosts.to = mac_bits(eth->h_dest);
+	p->hosts.from = mac_bits(eth->h_source);
+	p->hosts.proto = eth->h_proto;
+}
 
 static __always_inline int parse_link(struct packet *p, void **cursor, bool groups)
 {
@@ -55,22 +87,21 @@ static __always_inline int parse_link(struct packet *p, void **cursor, bool grou
 		return XKV_C_pass_short;
 	if (!groups && (eth->h_dest[0] & 1))
 		return XKV_C_pass_group; /* broadcast, multicast: never a source address */
-	p->eth = eth;
-	p->proto = eth->h_proto;
+	link_found(p, eth);
 	*cursor = eth + 1;
 	for (int i = 0; i < VLAN_DEPTH; i++) {
-		if (p->proto != bpf_htons(ETH_P_8021Q) && p->proto != bpf_htons(ETH_P_8021AD))
+		if (p->hosts.proto != bpf_htons(ETH_P_8021Q) && p->hosts.proto != bpf_htons(ETH_P_8021AD))
 			break;
 		vlan = *cursor;
 		if ((void *)(vlan + 1) > p->end)
 			return XKV_C_pass_short;
 		vid = bpf_ntohs(vlan->tci) & VLAN_VID;
-		vid = XKV_LINK_TAG(p->proto == bpf_htons(ETH_P_8021AD), vid);
-		p->link = XKV_LINK_IN(p->link, vid);
-		p->proto = vlan->proto;
+		vid = XKV_LINK_TAG(p->hosts.proto == bpf_htons(ETH_P_8021AD), vid);
+		p->hosts.link = XKV_LINK_IN(p->hosts.link, vid);
+		p->hosts.proto = vlan->proto;
 		*cursor = vlan + 1;
 	}
-	if (p->proto == bpf_htons(ETH_P_8021Q) || p->proto == bpf_htons(ETH_P_8021AD))
+	if (p->hosts.proto == bpf_htons(ETH_P_8021Q) || p->hosts.proto == bpf_htons(ETH_P_8021AD))
 		return XKV_C_pass_vlan_depth;
 	return CONTINUE;
 }
@@ -113,8 +144,8 @@ static __always_inline int parse_ip4(struct packet *p, void **cursor, __u32 *ip_
 	if (fold(ip4_sum(ip)) != 0xffff)
 		return XKV_C_pass_ip_header;
 	p->ip4 = ip;
-	p->source[0] = ip->saddr;
-	p->dest[0] = ip->daddr;
+	p->hosts.source[0] = ip->saddr;
+	p->hosts.dest[0] = ip->daddr;
 	*cursor = ip + 1;
 	*ip_payload = total - sizeof(*ip);
 	return CONTINUE;
@@ -140,8 +171,8 @@ static __always_inline int parse_ip6(struct packet *p, void **cursor, __u32 *ip_
 	if (ip->nexthdr != protocol)
 		return XKV_C_pass_not_udp;
 	p->ip6 = ip;
-	__builtin_memcpy(p->source, &ip->saddr, sizeof(p->source));
-	__builtin_memcpy(p->dest, &ip->daddr, sizeof(p->dest));
+	__builtin_memcpy(p->hosts.source, &ip->saddr, sizeof(p->hosts.source));
+	__builtin_memcpy(p->hosts.dest, &ip->daddr, sizeof(p->hosts.dest));
 	*cursor = ip + 1;
 	*ip_payload = bpf_ntohs(ip->payload_len);
 	return CONTINUE;
@@ -150,9 +181,9 @@ static __always_inline int parse_ip6(struct packet *p, void **cursor, __u32 *ip_
 static __always_inline int parse_ip(struct packet *p, void **cursor, __u32 *ip_payload,
 				    __u8 protocol)
 {
-	if (p->proto == bpf_htons(ETH_P_IP))
+	if (p->hosts.proto == bpf_htons(ETH_P_IP))
 		return parse_ip4(p, cursor, ip_payload, protocol);
-	if (p->proto == bpf_htons(ETH_P_IPV6))
+	if (p->hosts.proto == bpf_htons(ETH_P_IPV6))
 		return parse_ip6(p, cursor, ip_payload, protocol);
 	return XKV_C_pass_ethertype;
 }
@@ -172,6 +203,7 @@ static __always_inline int parse_udp(struct packet *p, void *cursor, __u32 ip_pa
 		return XKV_C_pass_length;
 	p->udp = udp;
 	p->payload_len = len - sizeof(*udp);
+	p->hosts.port = udp->source;
 	return CONTINUE;
 }
 
@@ -181,46 +213,39 @@ static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
 	__u32 ip_payload = 0;
 	int why = parse_link(p, &cursor, false);
 
-	p->current = READ_ONCE(cfg->current);
+	p->hosts.current = READ_ONCE(cfg->current);
 	if (why != CONTINUE)
 		return why;
 	p->ip_off = cursor - p->data;
 	why = parse_ip(p, &cursor, &ip_payload, IPPROTO_UDP);
-	return why != CONTINUE ? why : parse_udp(p, cursor, ip_payload, rules_of(cfg, p->current));
+	return why != CONTINUE ? why : parse_udp(p, cursor, ip_payload, rules_of(cfg, p->hosts.current));
 }
 
 /* ---- admission ------------------------------------------------------------ */
 
-/* A MAC address from a word of 8 bytes; the last two are discarded. */
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define MAC_BITS(word) ((word) << 16)
-#else
-#define MAC_BITS(word) ((word) >> 16)
-#endif
-
-static __always_inline __u64 mac_bits(const void *mac)
-{
-	return MAC_BITS(*(const __u64 *)mac);
-}
-
 /* As the stack requires: the link-layer address must be ours, too. */
-static __always_inline int addressed(struct packet *p, const __u8 *mac)
+static __always_inline int addressed(struct hosts *h, const __u8 *mac)
 {
-	return mac_bits(p->eth->h_dest) == mac_bits(mac) ? CONTINUE : XKV_C_pass_mac;
+	return h->to == mac_bits(mac) ? CONTINUE : XKV_C_pass_mac;
 }
 
-static __always_inline int is_for_us(struct packet *p, struct xkv_rules *rules)
+static __always_inline bool is_v4(const struct hosts *h)
 {
-	bool v4 = p->proto == bpf_htons(ETH_P_IP);
+	return h->proto == bpf_htons(ETH_P_IP);
+}
+
+static __always_inline int is_for_us(struct hosts *h, struct xkv_rules *rules)
+{
+	bool v4 = is_v4(h);
 
 	for (__u32 i = 0; v4 && i < XKV_LOCAL_MAX && i < rules->local4_count; i++)
-		if (rules->local4[i].addr == (__be32)p->dest[0] && rules->local4[i].link == p->link)
-			return addressed(p, rules->local4[i].mac);
+		if (rules->local4[i].addr == (__be32)h->dest[0] && rules->local4[i].link == h->link)
+			return addressed(h, rules->local4[i].mac);
 	for (__u32 i = 0; !v4 && i < XKV_LOCAL_MAX && i < rules->local6_count; i++)
-		if (rules->local6[i].addr[0] == p->dest[0] &&
-		    rules->local6[i].addr[1] == p->dest[1] && rules->local6[i].link == p->link)
-			return addressed(p, rules->local6[i].mac);
-	return p->link ? XKV_C_pass_vlan : XKV_C_pass_not_local;
+		if (rules->local6[i].addr[0] == h->dest[0] &&
+		    rules->local6[i].addr[1] == h->dest[1] && rules->local6[i].link == h->link)
+			return addressed(h, rules->local6[i].mac);
+	return h->link ? XKV_C_pass_vlan : XKV_C_pass_not_local;
 }
 
 static __always_inline bool allowed4(struct xkv_rules *rules, __u64 addr)
@@ -244,11 +269,9 @@ static __always_inline bool allowed6(struct xkv_rules *rules, const __u64 *addr)
  * Impossible sources: a reply would go to a group, to nobody or to ourselves.  On links without
  * addresses both are zero.
  */
-static __always_inline bool impossible_mac(struct packet *p)
+static __always_inline bool impossible_mac(const struct hosts *h)
 {
-	__u64 to = mac_bits(p->eth->h_dest), from = mac_bits(p->eth->h_source);
-
-	return (p->eth->h_source[0] & 1) || (from ? from == to : to != 0);
+	return is_group(h->from) || (h->from ? h->from == h->to : h->to != 0);
 }
 
 static __always_inline bool impossible4(struct xkv_rules *rules, __be32 addr)
@@ -271,24 +294,50 @@ static __always_inline bool impossible6(struct xkv_rules *rules, const __u64 *ad
 	       (!addr[0] && (addr[1] == 0 || addr[1] == bpf_cpu_to_be64(1)));
 }
 
+static __always_inline bool impossible(struct hosts *h, struct xkv_rules *rules)
+{
+	return impossible_mac(h) || (is_v4(h) ? impossible4(rules, h->source[0])
+					      : impossible6(rules, h->source));
+}
+
 /*
  * Packets to other hosts (we may be a bridge or a router, the NIC may be promiscuous) go on to the
- * stack, whoever sent them; sources are checked after that.
+ * stack, whoever sent them; sources are checked after that.  A function of its own, which the
+ * verifier follows once, not for each way that leads to it.
  */
-static __always_inline int admit(struct packet *p, struct xkv_config *cfg)
+__noinline int admit(struct hosts *h)
 {
-	struct xkv_rules *rules = rules_of(cfg, p->current);
-	bool v4 = p->proto == bpf_htons(ETH_P_IP);
-	int why = is_for_us(p, rules);
+	struct xkv_config *cfg = config();
+	struct xkv_rules *rules;
+	int why;
 
+	if (!h || !cfg)
+		return XKV_C_pass_not_ready;
+	rules = rules_of(cfg, h->current);
+	why = is_for_us(h, rules);
 	if (why != CONTINUE)
 		return why;
-	if (!p->udp->source || impossible_mac(p) ||
-	    (v4 ? impossible4(rules, p->source[0]) : impossible6(rules, p->source)))
+	if (!h->port || impossible(h, rules))
 		return XKV_C_drop_source;
-	if (v4 ? allowed4(rules, p->source[0]) : allowed6(rules, p->source))
+	if (is_v4(h) ? allowed4(rules, h->source[0]) : allowed6(rules, h->source))
 		return CONTINUE;
 	return rules->foreign_drop ? XKV_C_drop_foreign : XKV_C_pass_foreign;
+}
+
+/* The same of one that is passed before its source is checked, because of `why`. */
+__noinline int admit_unseen(struct hosts *h, int why)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_rules *rules;
+	int ours;
+
+	if (!h || !cfg)
+		return why;
+	rules = rules_of(cfg, h->current);
+	ours = is_for_us(h, rules);
+	if (ours != CONTINUE && (why != XKV_C_pass_group || ours != XKV_C_pass_mac))
+		return why;
+	return impossible(h, rules) ? XKV_C_drop_source : why;
 }
 
 /* Is the packet passed before its source was checked, to a stack that may deliver it to xkvd? */
@@ -303,15 +352,15 @@ static __always_inline bool parse_addresses(struct packet *p, void *cursor)
 	struct ipv6hdr *ip6 = cursor;
 	struct iphdr *ip4 = cursor;
 
-	if (p->proto == bpf_htons(ETH_P_IP) && (void *)(ip4 + 1) <= p->end) {
-		p->source[0] = ip4->saddr;
-		p->dest[0] = ip4->daddr;
+	if (p->hosts.proto == bpf_htons(ETH_P_IP) && (void *)(ip4 + 1) <= p->end) {
+		p->hosts.source[0] = ip4->saddr;
+		p->hosts.dest[0] = ip4->daddr;
 		return true;
 	}
-	if (p->proto != bpf_htons(ETH_P_IPV6) || (void *)(ip6 + 1) > p->end)
+	if (p->hosts.proto != bpf_htons(ETH_P_IPV6) || (void *)(ip6 + 1) > p->end)
 		return false;
-	__builtin_memcpy(p->source, &ip6->saddr, sizeof(p->source));
-	__builtin_memcpy(p->dest, &ip6->daddr, sizeof(p->dest));
+	__builtin_memcpy(p->hosts.source, &ip6->saddr, sizeof(p->hosts.source));
+	__builtin_memcpy(p->hosts.dest, &ip6->daddr, sizeof(p->hosts.dest));
 	return true;
 }
 
@@ -323,20 +372,12 @@ __noinline int unseen_source(struct xdp_md *ctx, int why)
 {
 	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
 	struct xkv_config *cfg = config();
-	struct xkv_rules *rules;
 	void *cursor;
-	int ours;
 
 	if (!cfg || parse_link(&p, &cursor, true) != CONTINUE || !parse_addresses(&p, cursor))
 		return why;
-	rules = rules_of(cfg, READ_ONCE(cfg->current));
-	ours = is_for_us(&p, rules);
-	if (ours != CONTINUE && (why != XKV_C_pass_group || ours != XKV_C_pass_mac))
-		return why;
-	if (impossible_mac(&p) || (p.proto == bpf_htons(ETH_P_IP) ? impossible4(rules, p.source[0])
-								  : impossible6(rules, p.source)))
-		return XKV_C_drop_source;
-	return why;
+	p.hosts.current = READ_ONCE(cfg->current);
+	return admit_unseen(&p.hosts, why);
 }
 
 /* ---- payload and checksum ------------------------------------------------ */
@@ -365,8 +406,8 @@ static __always_inline __u64 halves_sum(const struct halves *h)
 /* The sum of addresses and protocol: it stays the same when source and destination are swapped. */
 static __always_inline __u64 address_sum(const struct packet *p, __u8 protocol)
 {
-	return (__u64)bpf_htons(protocol) + HALVES(p->source[0]) + HALVES(p->source[1]) +
-	       HALVES(p->dest[0]) + HALVES(p->dest[1]);
+	return (__u64)bpf_htons(protocol) + HALVES(p->hosts.source[0]) + HALVES(p->hosts.source[1]) +
+	       HALVES(p->hosts.dest[0]) + HALVES(p->hosts.dest[1]);
 }
 
 /*
@@ -396,11 +437,11 @@ static __always_inline int request_init(struct packet *p, struct xkv_config *cfg
 	rq->overwritten = 0;
 	rq->flags = 0;
 	rq->now_ms = 0;
-	rq->rules = p->current;
+	rq->rules = p->hosts.current;
 	rq->req_len = len;
 	rq->reply_max = rq->ip4 ? cfg->payload4 : cfg->payload6;
 	rq->reply_allowed = rq->reply_max;
-	if (!rules_of(cfg, p->current)->trusted && XKV_REPLY_FACTOR * len < rq->reply_max)
+	if (!rules_of(cfg, p->hosts.current)->trusted && XKV_REPLY_FACTOR * len < rq->reply_max)
 		rq->reply_allowed = XKV_REPLY_FACTOR * len;
 	return CONTINUE;
 }

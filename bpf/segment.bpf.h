@@ -91,10 +91,10 @@ static __always_inline void parse_stamps(struct segment *s, struct tcphdr *tcp, 
 static __always_inline void parse_key(struct segment *s, const struct packet *p,
 				      const struct tcphdr *tcp, bool sent)
 {
-	s->key.client[0] = sent ? p->dest[0] : p->source[0];
-	s->key.client[1] = sent ? p->dest[1] : p->source[1];
-	s->key.server[0] = sent ? p->source[0] : p->dest[0];
-	s->key.server[1] = sent ? p->source[1] : p->dest[1];
+	s->key.client[0] = sent ? p->hosts.dest[0] : p->hosts.source[0];
+	s->key.client[1] = sent ? p->hosts.dest[1] : p->hosts.source[1];
+	s->key.server[0] = sent ? p->hosts.source[0] : p->hosts.dest[0];
+	s->key.server[1] = sent ? p->hosts.source[1] : p->hosts.dest[1];
 	s->key.client_port = sent ? tcp->dest : tcp->source;
 	s->key.server_port = sent ? tcp->source : tcp->dest;
 	s->key.zero = 0;

@@ -147,24 +147,41 @@ static __always_inline int fast_path(struct xdp_md *ctx, struct xkv_request *rq)
 	return CONTINUE;
 }
 
-static __always_inline int serve(struct xdp_md *ctx, struct xkv_config *cfg)
+/*
+ * Parses and admits a packet, and begins its request.  A function of its own: what it finds out is
+ * not on the stack of all that follows, and the verifier follows that once.
+ */
+__noinline int begin_request(struct xdp_md *ctx)
 {
 	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+	struct xkv_config *cfg = config();
 	struct xkv_request *rq;
 	__u32 zero = 0;
 	int why;
 
+	if (!cfg)
+		return XKV_C_pass_not_ready;
 	why = parse(&p, cfg);
 	if (why == CONTINUE)
-		why = admit(&p, cfg);
+		why = admit(&p.hosts);
 	if (why != CONTINUE)
 		return is_unseen(why) ? unseen_source(ctx, why) : why;
 	rq = bpf_map_lookup_elem(&xkv_frames, &zero);
+	return rq ? request_init(&p, cfg, rq) : XKV_C_pass_not_ready;
+}
+
+static __always_inline int serve(struct xdp_md *ctx)
+{
+	int why = begin_request(ctx);
+	struct xkv_request *rq;
+	__u32 zero = 0;
+
+	if (why != CONTINUE)
+		return why;
+	rq = bpf_map_lookup_elem(&xkv_frames, &zero);
 	if (!rq)
 		return XKV_C_pass_not_ready;
-	why = request_init(&p, cfg, rq);
-	if (why == CONTINUE)
-		why = load(ctx, rq);
+	why = load(ctx, rq);
 	if (why == CONTINUE)
 		why = fast_path(ctx, rq);
 	if (why != CONTINUE)
@@ -186,7 +203,7 @@ int xkv_xdp(struct xdp_md *ctx)
 		return XDP_PASS;
 	if (cfg->batch && !bulk_rests(cfg) && bulk_ingress(ctx) == REDIRECTED)
 		return XDP_REDIRECT;
-	why = cfg->magic == XKV_LAYOUT_MAGIC ? serve(ctx, cfg) : XKV_C_pass_not_ready;
+	why = cfg->magic == XKV_LAYOUT_MAGIC ? serve(ctx) : XKV_C_pass_not_ready;
 	/* the compiler knows the ranges of the functions, the verifier does not */
 	barrier_var(why);
 	if (why < XKV_STATISTIC_COUNT)

@@ -247,7 +247,7 @@ static __always_inline struct xkv_request *begin(struct xdp_md *ctx, struct pack
 	p->data = (void *)(long)ctx->data;
 	p->end = (void *)(long)ctx->data_end;
 	if (!cfg || cfg->magic != XKV_LAYOUT_MAGIC || parse(p, cfg) != CONTINUE ||
-	    admit(p, cfg) != CONTINUE)
+	    admit(&p->hosts) != CONTINUE)
 		return NULL;
 	rq = bpf_map_lookup_elem(&xkv_frames, &zero);
 	return rq && request_init(p, cfg, rq) == CONTINUE ? rq : NULL;
@@ -261,7 +261,7 @@ int stage_parse(struct xdp_md *ctx)
 	struct xkv_config *cfg = config();
 
 	if (!cfg || cfg->magic != XKV_LAYOUT_MAGIC || parse(&p, cfg) != CONTINUE ||
-	    admit(&p, cfg) != CONTINUE)
+	    admit(&p.hosts) != CONTINUE)
 		return XDP_PASS;
 	return send_back(ctx);
 }
