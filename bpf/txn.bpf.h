@@ -37,7 +37,10 @@ static __always_inline struct xkv_txn_key *txn_key_at(__u32 index)
 		return bpf_map_lookup_elem(&xkv_txn, &index);
 	map = bpf_map_lookup_elem(&xkv_txn_more, &chunk);
 	at = map ? bpf_map_lookup_elem(map, &zero) : NULL;
-	return at ? &at->key[(index - XKV_TXN_FIRST) % XKV_TXN_CHUNK] : NULL;
+	if (!at)
+		return NULL;
+	barrier_var(at); /* no sum before that: older verifiers want none of what may be NULL */
+	return &at->key[(index - XKV_TXN_FIRST) % XKV_TXN_CHUNK];
 }
 
 /* A key of a request's transaction: the one that xkvd commits, or the ATOMIC datagram itself. */
