@@ -90,7 +90,8 @@ static __always_inline int parse_link(struct packet *p, void **cursor, bool grou
 	link_found(p, eth);
 	*cursor = eth + 1;
 	for (int i = 0; i < VLAN_DEPTH; i++) {
-		if (p->hosts.proto != bpf_htons(ETH_P_8021Q) && p->hosts.proto != bpf_htons(ETH_P_8021AD))
+		if (p->hosts.proto != bpf_htons(ETH_P_8021Q) &&
+		    p->hosts.proto != bpf_htons(ETH_P_8021AD))
 			break;
 		vlan = *cursor;
 		if ((void *)(vlan + 1) > p->end)
@@ -218,7 +219,8 @@ static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
 		return why;
 	p->ip_off = cursor - p->data;
 	why = parse_ip(p, &cursor, &ip_payload, IPPROTO_UDP);
-	return why != CONTINUE ? why : parse_udp(p, cursor, ip_payload, rules_of(cfg, p->hosts.current));
+	return why != CONTINUE ? why
+			       : parse_udp(p, cursor, ip_payload, rules_of(cfg, p->hosts.current));
 }
 
 /* ---- admission ------------------------------------------------------------ */
@@ -296,8 +298,8 @@ static __always_inline bool impossible6(struct xkv_rules *rules, const __u64 *ad
 
 static __always_inline bool impossible(struct hosts *h, struct xkv_rules *rules)
 {
-	return impossible_mac(h) || (is_v4(h) ? impossible4(rules, h->source[0])
-					      : impossible6(rules, h->source));
+	return impossible_mac(h) ||
+	       (is_v4(h) ? impossible4(rules, h->source[0]) : impossible6(rules, h->source));
 }
 
 /*
@@ -406,8 +408,8 @@ static __always_inline __u64 halves_sum(const struct halves *h)
 /* The sum of addresses and protocol: it stays the same when source and destination are swapped. */
 static __always_inline __u64 address_sum(const struct packet *p, __u8 protocol)
 {
-	return (__u64)bpf_htons(protocol) + HALVES(p->hosts.source[0]) + HALVES(p->hosts.source[1]) +
-	       HALVES(p->hosts.dest[0]) + HALVES(p->hosts.dest[1]);
+	return (__u64)bpf_htons(protocol) + HALVES(p->hosts.source[0]) +
+	       HALVES(p->hosts.source[1]) + HALVES(p->hosts.dest[0]) + HALVES(p->hosts.dest[1]);
 }
 
 /*
