@@ -24,15 +24,15 @@
 
 struct restore {
 	const struct restore_point *point;
-	int from, to;		    /* directories */
-	char from_path[PATH_MAX];   /* for messages */
-	struct manifest log, made;  /* that there is, and the new one */
-	bool ours;		    /* the base may be of several moments: see `based` */
-	bool base_seen, based;	    /* the base was complete: here, or before the end */
+	int from, to;		   /* directories */
+	char from_path[PATH_MAX];  /* for messages */
+	struct manifest log, made; /* that there is, and the new one */
+	bool ours;		   /* the base may be of several moments: see `based` */
+	bool base_seen, based;	   /* the base was complete: here, or before the end */
 	bool made_to;
-	bool reached;		    /* a later change is there, and was left out */
-	int64_t first, last, next;  /* time marks: of the log, before the end, behind; -1 = none */
-	uint64_t last_at, end_at;   /* by position: the last one, and in which place of the file */
+	bool reached;		   /* a later change is there, and was left out */
+	int64_t first, last, next; /* time marks: of the log, before the end, behind; -1 = none */
+	uint64_t last_at, end_at;  /* by position: the last one, and in which place of the file */
 	char *said;
 	size_t said_len;
 };
@@ -336,8 +336,14 @@ static void remove_begun(struct restore *r, const struct config *cfg, const char
 int restore_until(const struct config *cfg, const struct restore_point *point, const char *to,
 		  char *said, size_t said_len)
 {
-	struct restore r = { .point = point, .from = -1, .to = -1, .first = -1, .last = -1,
-			     .next = -1, .said = said, .said_len = said_len };
+	struct restore r = { .point = point,
+			     .from = -1,
+			     .to = -1,
+			     .first = -1,
+			     .last = -1,
+			     .next = -1,
+			     .said = said,
+			     .said_len = said_len };
 	char manifest[NAME_MAX];
 	int ret = open_from(&r, cfg);
 
