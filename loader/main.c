@@ -456,6 +456,13 @@ static bool every_second(void *arg)
 	return false;
 }
 
+static void say_stopping(void *arg)
+{
+	struct xkvd *x = arg;
+
+	http_ready(x->http, "stopping\n");
+}
+
 /* TCP and UDP, address changes, and the timer. */
 static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 {
@@ -467,6 +474,7 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 		.config_file = o->file,
 		.apply = apply,
 		.adopt = adopt,
+		.stopping = say_stopping,
 		.config_arg = x,
 		.refuse = refuse,
 		.listens = listens,
@@ -567,7 +575,7 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 
 static void stop(struct xkvd *x)
 {
-	http_ready(x->http, "stopping\n");
+	say_stopping(x);
 	if (x->server)
 		server_free(x->server);
 	http_close(x->http);

@@ -480,6 +480,8 @@ void http_close(struct http *h)
 		if (v->wait == WAITS)
 			resume(v, HAS_WAITED_IN_VAIN);
 	if (h->daemon)
+		MHD_run(h->daemon); /* they are told */
+	if (h->daemon)
 		MHD_stop_daemon(h->daemon);
 	for (unsigned int i = 0; i < METRICS_FORMATS; i++)
 		if (h->page[i])

@@ -811,6 +811,8 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
 	bool wanted = save == SHUTDOWN_SAVE || (save == SHUTDOWN_BY_RULES && s->cfg->save_count);
 
 	accept_stop(s);
+	if (s->opt.stopping)
+		s->opt.stopping(s->opt.config_arg);
 	finish_rounds(s);
 	s->stopping = true;
 	if (s->flows)

@@ -33,7 +33,8 @@ struct server_options {
 	const char *config_file;	 /* for INFO, NULL = none */
 	config_apply_fn *apply; /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
 	config_adopt_fn *adopt; /* the owner of the configuration; also called by server_new() */
-	void *config_arg;	/* of both */
+	void (*stopping)(void *arg); /* shutdown begins, and saving may take long; may be NULL */
+	void *config_arg;	     /* of these */
 	/*
 	 * Why a TCP client may not connect, by its address, as text of an error reply; NULL = it
 	 * may.  The function may be NULL.

@@ -361,6 +361,23 @@ def test_during_a_start(server):
         assert scrape(daemon)["redis_rdb_last_load_loaded_keys"] == {(): 30_000}
 
 
+def test_during_the_final_save(server):
+    """Who asks then is told that it stops; the process ends as ever."""
+    with server("--save", "3600 1") as daemon:
+        r = daemon.client()
+        pipe = r.pipeline(transaction=False)
+        for i in range(1500):
+            pipe.set(f"key:{i}", "x" * 50_000)
+        pipe.execute()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            daemon.process.terminate()
+            wait_for(lambda: "saving the final snapshot" in daemon.log(), "the save")
+            waits = pool.submit(get, daemon)
+            assert get(daemon, "/readyz")[::2] == (503, "stopping\n")
+            assert waits.result()[0] == 503
+        assert daemon.process.wait(20) == 0
+
+
 def test_in_the_middle_of_a_script(xkv):
     """A script that takes long lets others in: whoever scrapes waits for that, not for its end."""
     r, done = xkv.client(), []
