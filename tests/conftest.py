@@ -35,6 +35,7 @@ BUILD = ROOT / os.environ.get("XKV_BUILD", "build")  # an absolute XKV_BUILD sta
 PREFIX = os.environ.get("XKV_TEST_PREFIX") or f"xkvt{secrets.token_hex(3)}"
 CASE_SECONDS = 180
 LONG = bool(os.environ.get("XKV_TEST_LONG"))  # `make check-long`: more rounds
+FIRST = os.environ.get("XKV_TEST_PASS", "0") == "0"  # of the builds under test: without sanitizers
 # times all limits below; tests/e2e/soak.py, which may be stopped for minutes, takes more
 PATIENCE = 1
 SERVER, SERVER6, CLIENT, CLIENT6 = "10.77.0.1", "fd77::1", "10.77.0.2", "fd77::2"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import conftest
 import pytest
-from conftest import BUILD, PREFIX, check_store, free_port, stores
+from conftest import BUILD, FIRST, PREFIX, check_store, free_port, in_long, stores
 
 redis = pytest.importorskip("redis")
 
@@ -225,9 +225,12 @@ def in_memory(place, *options):
     assert "Sanitizer" not in daemon.log(), daemon.log()
 
 
-@pytest.fixture(scope="module", params=["memory", "kernel"])
+@pytest.fixture(scope="module", params=["memory", "kernel" if FIRST else in_long("kernel")])
 def store(request, no_process_stays):
-    """Makes daemons on one kind of store."""
+    """
+    Makes daemons on one kind of store.  Sanitizers do not see into the kernel's: what they see of
+    it, `make check` takes from store/ and from tests that have to be on it.
+    """
     if request.param == "kernel":
         request.getfixturevalue("privileged")
     return in_memory if request.param == "memory" else in_kernel

@@ -338,7 +338,7 @@ def test_all_or_nothing_after_kill(xkvd):
     daemon = xkvd(*STORE)
     rng = random.Random()
     with Bank(daemon) as bank:
-        for turn in range(1, 1 + (40 if LONG else 3)):
+        for turn in range(1, 1 + (40 if LONG else 2)):
             wait_for(lambda t=turn: bank.each_has_done(4 * t), 60, "all kinds of transactions")
             time.sleep(rng.uniform(0, 0.02))  # at any moment
             daemon.kill()

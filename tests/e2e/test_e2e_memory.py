@@ -478,7 +478,7 @@ def test_pages_move_under_traffic(xkvd):
     client = d.redis()
     with Churn(d, 1) as one, Churn(d, 2) as two:
         moved = 0
-        for turn in range(6):
+        for turn in range(6 if LONG else 4):
             fill(client, 40000, prefix=f"turn{turn}")
             names = [f"turn{turn}:{i:08d}" for i in range(40000) if i % 10]
             for first in range(0, len(names), 1000):

@@ -16,7 +16,7 @@ from pathlib import Path
 import proto
 import pytest
 import redis as redis_py
-from conftest import BUILD, LONG, SERVER, run, wait_for
+from conftest import BUILD, FIRST, LONG, SERVER, run, wait_for
 
 pytestmark = pytest.mark.seconds(120)
 
@@ -282,7 +282,7 @@ def test_killed_under_load(xkvd):
     d = xkvd(*OPTIONS)
     draw = random.Random(1)
     with Writers(d) as writers:
-        for i in range(100 if LONG else 8):
+        for i in range(100 if LONG else 8 if FIRST else 4):
             time.sleep(0.05 + draw.random() * 0.3)
             if i % 3 == 1:
                 with contextlib.suppress(redis_py.RedisError):
