@@ -17,7 +17,7 @@ struct handshake {
 	struct connection conn; /* owned */
 	ev_io ready;
 	double since; /* by monotonic_seconds() */
-	bool runs;    /* OpenSSL calculates, without the lock: nobody may touch it */
+	bool runs;    /* in on_ready(), which gives locks back: nobody else may touch it */
 };
 
 static void log_failure(struct worker *w, const struct connection *conn, const char *why)
@@ -146,24 +146,26 @@ static enum tls_step step(struct handshake *h)
 	struct worker *w = h->worker;
 	enum tls_step done;
 
-	h->runs = true;
 	worker_leave(w);
 	done = tls_handshake(&h->conn);
 	worker_take_all(w);
-	h->runs = false;
 	return done;
 }
 
 static void on_ready(struct ev_loop *loop, ev_io *io, int events)
 {
 	struct handshake *h = io->data;
+	enum tls_step done;
 
 	(void)loop;
 	(void)events;
-	worker_take_all(h->worker);
 	if (!slice_left(h->worker))
 		return; /* it is still ready in the next round */
-	switch (step(h)) {
+	h->runs = true;
+	worker_take_all(h->worker);
+	done = step(h);
+	h->runs = false;
+	switch (done) {
 	case TLS_DONE:
 		become_client(h);
 		break;

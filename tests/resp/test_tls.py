@@ -457,6 +457,26 @@ def test_handshakes_do_not_hold_up_other_threads(certs, tmp_path):
     assert sorted(pings)[len(pings) // 2] > 40, pings  # with the lock held there are a few
 
 
+@pytest.mark.sanitized
+def test_handshakes_dropped_while_they_go_on(certs, tmp_path):
+    """The oldest, by the thread that accepts, when another thread is about to go on with it."""
+    first, slow = hello(context(certs)), encode("EVAL", "for i = 1, 1e5 do end", 0)
+    with stopped(TlsDaemon(RESPD, tmp_path, certs, "--io-threads", "4", "--maxclients", "14",
+                           "--tls-auth-clients", "no")) as daemon:
+        with daemon.connect(), daemon.connect() as c:  # who is not of the thread that accepts
+            waiting = []
+            for _ in range(600):
+                c.send(slow)  # both wait for its end
+                waiting.append(socket.create_connection(("127.0.0.1", daemon.tls_port), WAIT))
+                if len(waiting) > 12:
+                    with contextlib.suppress(ConnectionError):
+                        waiting[0].sendall(first)
+                    waiting.pop(0).close()
+                assert c.reply() == b"$-1\r\n"
+        for peer in waiting:
+            peer.close()
+
+
 @pytest.mark.parametrize("text", [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
                                   b"*1\r\n$4\r\nPING\r\n", bytes(range(256)) * 100, b"\x16\x03"],
                          ids=["http", "resp", "bytes", "short"])
