@@ -459,7 +459,8 @@ static void on_pause_end(struct ev_loop *loop, ev_timer *watcher, int events)
 	(void)loop;
 	(void)events;
 	worker_take_all(watcher->data);
-	unpause(watcher->data);
+	if (!ev_is_active(watcher)) /* else it was made longer meanwhile */
+		unpause(watcher->data);
 }
 
 /* --- every second --- */

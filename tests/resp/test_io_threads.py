@@ -5,8 +5,10 @@ import contextlib
 import os
 import random
 import re
+import select
 import signal
 import threading
+import time
 
 import pytest
 from respserver import encode, in_kernel, in_memory, wait_for
@@ -275,6 +277,22 @@ def test_no_write_during_a_pause(three):
             wait_for(lambda seen=seen: c.call("GET", "all") not in seen, "writes")
     with three.connect() as c:
         assert c.call("GET", "all")[:-2].split(b"\r\n")[1] == str(sum(busy.added)).encode()
+
+
+def test_a_pause_that_is_made_longer_when_it_ends(three):
+    with connections(three, 2 * THREADS) as clients:
+        slow, pauses, *writers = clients
+        for number in range(60):
+            assert pauses.call("CLIENT", "PAUSE", 2, "WRITE") == OK
+            slow.send(encode("EVAL_RO", "for i = 1, 1e6 do end", 0))  # some ms: all wait for it
+            time.sleep(0.002)
+            pauses.send(encode("CLIENT", "PAUSE", 60000, "WRITE"))
+            assert slow.reply() == b"$-1\r\n" and pauses.reply() == OK
+            for c in writers:
+                c.send(encode("SET", "key", number))
+            assert not select.select([c.sock for c in writers], [], [], 0.01)[0]
+            assert pauses.call("CLIENT", "UNPAUSE") == OK
+            assert all(c.reply() == OK for c in writers)
 
 
 def test_all_is_told_from_monitor_on(three):
