@@ -525,9 +525,9 @@ void server_wake_log_waiters(struct server *s, uint64_t at_ns)
 	uint64_t now = monotonic_ns();
 	double in = at_ns > now ? (double)(at_ns - now) / 1e9 : 0;
 
+	ev_now_update(s->loop); /* it may have waited for long */
 	if (ev_is_active(&s->log_wait_end) && ev_timer_remaining(s->loop, &s->log_wait_end) <= in)
 		return;
-	ev_now_update(s->loop);
 	ev_timer_stop(s->loop, &s->log_wait_end);
 	ev_timer_set(&s->log_wait_end, in, 0.);
 	ev_timer_start(s->loop, &s->log_wait_end);

@@ -245,6 +245,13 @@ static int write_all(int fd, const char *bytes, size_t len, uint64_t at)
 	return 0;
 }
 
+/* Is there something to sync for those who have asked for it?  With the lock. */
+static bool is_wanted(void)
+{
+	return state.info.synced < state.wanted && state.info.synced < state.info.written &&
+	       !state.broken;
+}
+
 /*
  * Has the disk take what was written.  After an error nobody knows what of it is there, and the
  * kernel does not try again: then only a new base helps, for which the store has everything.
@@ -252,6 +259,7 @@ static int write_all(int fd, const char *bytes, size_t len, uint64_t at)
 static int sync_now(void)
 {
 	uint64_t written, began = monotonic_ns();
+	bool wanted;
 	int ret;
 
 	pthread_mutex_lock(&state.syncing);
@@ -263,6 +271,7 @@ static int sync_now(void)
 	ret = fdatasync(state.fd) ? -errno : 0;
 	pthread_mutex_lock(&state.lock);
 	state.sync_ns = 0;
+	wanted = is_wanted(); /* maybe only since it began */
 	if (!ret)
 		state.info.synced = written;
 	state.broken |= ret != 0;
@@ -273,6 +282,8 @@ static int sync_now(void)
 	if (ret)
 		note_failure("syncing %s failed: %s; a new base is needed", state.path,
 			     strerror(-ret));
+	else if (wanted)
+		tell();
 	return ret;
 }
 
@@ -307,13 +318,6 @@ bool writelog_is_synced(uint64_t position)
 	synced = is_synced(position) || !atomic_load(&state.awaited);
 	pthread_mutex_unlock(&state.lock);
 	return synced;
-}
-
-/* Is there something to sync for those who have asked for it?  With the lock. */
-static bool is_wanted(void)
-{
-	return state.info.synced < state.wanted && state.info.synced < state.info.written &&
-	       !state.broken;
 }
 
 uint64_t writelog_sync_soon(void)
@@ -378,8 +382,7 @@ static void *sync_main(void *arg)
 		if (!wanted && !sync_is_due())
 			continue;
 		pthread_mutex_unlock(&state.lock);
-		if (!sync_now() && wanted)
-			tell();
+		sync_now();
 		pthread_mutex_lock(&state.lock);
 	}
 	pthread_mutex_unlock(&state.lock);

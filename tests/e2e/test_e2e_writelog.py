@@ -676,6 +676,21 @@ def test_waitaof_has_the_disk_sync_at_once(xkvd, fsync):
             assert reply == [1, 0] and (took > 0.6 or fsync == "always")
 
 
+def test_waitaof_in_the_middle_of_a_sync(xkvd):
+    """One that has begun before may be what it waits for; it is told at once."""
+    d = xkvd(*OPTIONS)
+    client, other = d.redis(socket_timeout=10), d.redis()
+    for ms in (200, 400, 600, 800):  # what is done every second would hide it at one of these
+        with injected(d, f"fdatasync:delay_enter={ms}ms"):
+            client.set("key", "1")
+            wait_for(lambda: other.info("persistence")["aof_pending_bio_fsync"], 10)
+            one = threading.Thread(target=client.execute_command, args=("WAITAOF", 1, 0, 0))
+            one.start()
+            wait_for(lambda: not other.info("persistence")["aof_pending_bio_fsync"], 10)
+            one.join(0.4)
+            assert not one.is_alive()
+
+
 class Waiting:
     """A client in the middle of WAITAOF, and what it is told in the end."""
 
