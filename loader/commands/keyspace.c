@@ -222,8 +222,10 @@ static void expire_if(struct caller *c, const struct resp_arg *key, unsigned int
 		      uint64_t expire_ms)
 {
 	struct expire_if x = { key, conditions, expire_ms };
+	int ret = command_update(c, key, false, decide_expiry, &x);
 
-	end_yes_no(c, 0, command_update(c, key, false, decide_expiry, &x), NULL);
+	if (ret != REPLIED)
+		end_yes_no(c, 0, ret, NULL);
 }
 
 static void expire(struct caller *c, unsigned int argc, const struct resp_arg *argv,

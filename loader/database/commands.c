@@ -670,11 +670,19 @@ static void execute(struct caller *c, const struct command *cmd, unsigned int ar
 		monitor_tell(c, db, cmd, argc, argv);
 }
 
-/* The step of what was postponed: it is executed from the beginning when the pause is over. */
+/* The step of what was postponed: it is executed from the beginning, with all locks. */
 static bool run_later(struct caller *c)
 {
 	(void)c;
 	return false;
+}
+
+bool command_run_alone(struct caller *c)
+{
+	if (worker_is_alone(c->worker))
+		return false;
+	long_begin(c, run_later);
+	return true;
 }
 
 static bool is_about_one_key(const struct command *cmd, unsigned int argc)

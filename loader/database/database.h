@@ -500,8 +500,17 @@ typedef int command_update_fn(struct caller *c, void *arg, const struct store_en
 int command_update(struct caller *c, const struct resp_arg *key, bool value,
 		   command_update_fn *decide, void *arg);
 
-/* An error of command_update_fn and command_change_fn for which the function has replied. */
+/*
+ * An error of command_update_fn and command_change_fn for which the function has replied; of
+ * command_update(), also that the command begins again: command_run_alone().
+ */
 #define REPLIED (-EALREADY)
+
+/*
+ * A command that has had no effect yet, and is in vain while other workers run, ends, and begins
+ * again in a next turn, alone.  False: it is alone already.
+ */
+bool command_run_alone(struct caller *c);
 
 /* A copy of a key's value, to be changed. */
 struct value {

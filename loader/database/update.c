@@ -9,9 +9,10 @@
 #include "util/clock.h"
 
 /*
- * While others change the key over UDP: after some tries, they are held back, as much as may be
- * (store_hold_writes()): within TRIES_NS there is a hold of full length.  No other TCP client is
- * served meanwhile.  A command that reads many large values takes long for each try.
+ * While others change the key: after some tries, those that do so over UDP are held back, as much
+ * as may be (store_hold_writes()): within TRIES_NS there is a hold of full length.  TCP clients of
+ * other threads are not served meanwhile (command_run_alone()).  A command that reads many large
+ * values takes long for each try.
  */
 #define TRIES_FREE  4
 #define TRIES_LEAST 16
@@ -23,7 +24,7 @@ bool tries_left(struct caller *c, struct tries *t)
 		t->end_ns = monotonic_ns() + TRIES_NS;
 	if (t->count >= TRIES_LEAST && monotonic_ns() >= t->end_ns)
 		return false;
-	if (t->count++ >= TRIES_FREE) {
+	if (t->count++ >= TRIES_FREE && worker_is_alone(c->worker)) {
 		t->holds = true;
 		store_hold_writes(c->srv->store, true, t->keys); /* anew */
 	}
@@ -79,8 +80,11 @@ static int update(struct caller *c, const struct resp_arg *key, enum reads reads
 	int ret = -ECANCELED;
 
 	commands_flush(c);
-	while (written && (ret == -ECANCELED || ret == -ENOENT) && tries_left(c, &tries))
+	while (written && (ret == -ECANCELED || ret == -ENOENT) && tries_left(c, &tries)) {
+		if (tries.count > TRIES_FREE && command_run_alone(c))
+			return REPLIED;
 		ret = try_update(c, key, reads, decide, arg, &written);
+	}
 	tries_end(c, &tries);
 	return written && (ret == -ECANCELED || ret == -ENOENT) ? -EBUSY : ret;
 }

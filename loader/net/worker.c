@@ -78,9 +78,14 @@ static void give_back(struct worker *w)
 	pthread_mutex_unlock(&w->own);
 }
 
+bool worker_is_alone(const struct worker *w)
+{
+	return w->srv->worker_count == 1 || w->holds == HOLDS_ALL;
+}
+
 bool worker_take_all(struct worker *w)
 {
-	if (w->srv->worker_count == 1 || w->holds == HOLDS_ALL)
+	if (worker_is_alone(w))
 		return false;
 	if (w->holds == HOLDS_OWN) {
 		worker_flush(w);

@@ -122,6 +122,9 @@ void worker_wake(struct worker *w);
  */
 bool worker_take_all(struct worker *w);
 
+/* Has it all locks, or is there no other? */
+bool worker_is_alone(const struct worker *w);
+
 /*
  * Lets others run during a system call for a client of this worker, if all are held up or somebody
  * waits for all locks; worker_return() has the worker's own lock again.  As worker_take_all().

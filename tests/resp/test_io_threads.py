@@ -265,6 +265,33 @@ class Busy:
         assert not self.failed, self.failed
 
 
+def test_read_modify_write_of_one_key(three):
+    """In vain while others change it, again and again: then alone, and no more than once."""
+    ends = threading.Event()
+    expires = [encode("EXPIRE", "key", 1000 + n) for n in range(3000)]
+
+    def change(c):
+        while not ends.is_set():
+            c.send(b"".join(expires))
+            for _ in expires:
+                assert c.reply() == b":1\r\n"
+
+    with connections(three, 2 * THREADS) as clients:
+        assert clients[0].call("SET", "key", bytes(1 << 20)) == OK
+        threads = [threading.Thread(target=change, args=[c]) for c in clients[THREADS:]]
+        for t in threads:
+            t.start()
+        for c in clients[:THREADS]:
+            c.send(encode("BITFIELD", "key", "INCRBY", "u32", "#0", 1) * 60)
+        seen = [c.reply() for c in clients[:THREADS] for _ in range(60)]
+        ends.set()
+        for t in threads:
+            t.join()
+        assert sorted(int(reply.split(b":")[1]) for reply in seen) == [*range(1, len(seen) + 1)]
+        stats = clients[0].call("INFO", "commandstats")
+        assert b"cmdstat_bitfield:calls=%d," % len(seen) in stats
+
+
 def test_no_write_during_a_pause(three):
     """Plain commands are executed side by side, and none of them behind the reply to PAUSE."""
     with Busy(three, 6) as busy, three.connect() as c:
