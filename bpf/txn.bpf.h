@@ -143,13 +143,19 @@ __noinline int txn_lock_again(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_slot *slot = k ? slot_at(k->ref) : NULL;
+	__u32 key_len, db;
+	const __u64 *key;
 	__u64 seq;
 
 	if (!rq || !k || !slot)
 		return XKV_C_pass_busy;
 	txn_load(rq, k);
+	/* Once: what is loaded for each try is so in front of the loop, which Linux 6.1 refuses. */
+	key = &IN(rq, rq->key_off);
+	key_len = rq->key_len;
+	db = rq->db;
 	for (int i = 0; i < TRIES; i++) {
-		if (!holds_key(&IN(rq, rq->key_off), rq->key_len, rq->db, slot, &seq)) {
+		if (!holds_key(key, key_len, db, slot, &seq)) {
 			if (seq & 1)
 				continue;
 			return XKV_C_pass_busy;
