@@ -27,7 +27,7 @@ BRANCHES = ((ACCOUNTS[:20], 40), (ACCOUNTS[20:], 300))
 TILLS = [f"till {number}" for number in range(10)]  # numbers without spaces, also below zero
 ACKNOWLEDGED = "transfers by pipelines"
 # Few buckets: the other keys, of clients of UDP, are in those of the accounts.
-STORE = ("--save", "", "--max-keys", "256")
+STORE = ("--save", "", "--io-threads", "3", "--max-keys", "256")
 MISSING = [f"missing {number}" for number in range(2500)]
 OTHERS = [b"other %d" % number for number in range(300)]
 

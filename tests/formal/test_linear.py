@@ -25,8 +25,9 @@ from mutant import build_mutant
 SECONDS = float(os.environ.get("XKV_LINEAR_SECONDS") or 5)
 LONG = SECONDS >= 60
 SEED = int(os.environ.get("XKV_LINEAR_SEED") or random.getrandbits(48))
-# Few buckets, so that the keys under test share theirs with neighbours.
-STORE = ("--save", "", "--max-keys", "16384")
+# Few buckets, so that the keys under test share theirs with neighbours; several threads, which
+# execute commands of TCP side by side.
+STORE = ("--save", "", "--max-keys", "16384", "--io-threads", "3")
 # A busy machine takes longer for what makes a run a test: so much more, at most.
 PATIENCE = 60
 pytestmark = pytest.mark.seconds(int(SECONDS) + 90 + PATIENCE)
