@@ -167,8 +167,10 @@ program tests/test_other.sh <<<'exit 1'
 program tests/test_py.py <<<$'def test_one():\n    pass\ndef test_other():\n    assert 0'
 run -k one
 sum "2 passed, 0 failed, 0 skipped" 0 "-k selects files and cases"
-program tests/test_one.sh <<<'exit 0'
-program tests/test_other.sh <<<'exit 1'
-run tests/test_one.sh
-sum "1 passed, 0 failed, 0 skipped" 0 "files can be named"
+for name in tests/test_one.sh test_one; do
+	program tests/test_one.sh <<<'exit 0'
+	program tests/test_other.sh <<<'exit 1'
+	run "$name"
+	sum "1 passed, 0 failed, 0 skipped" 0 "files can be named: $name"
+done
 echo "1..$n"
