@@ -249,13 +249,13 @@ static void allocator_figures(struct metrics *m, const struct memory_figures *f)
 	const struct figure figures[] = {
 		{ "allocator_allocated", GAUGE(f->heap_used), "redis_allocator_allocated_bytes", "of the daemon's heap, in use" },
 		{ "allocator_active", GAUGE(f->heap), "redis_allocator_active_bytes", "the daemon's heap" },
-		{ "allocator_resident", GAUGE(mapped), "redis_allocator_resident_bytes", "of the daemon's heap, at most so much in memory" },
-		{ "allocator_frag_ratio", REAL(ratio(f->heap, f->heap_used), 2), "redis_allocator_frag_ratio", "the heap by what of it is in use" },
-		{ "allocator_frag_bytes", GAUGE(f->heap - f->heap_used), "redis_allocator_frag_bytes", "of the heap, not in use" },
-		{ "allocator_rss_ratio", REAL(ratio(mapped, f->heap), 2), "redis_allocator_rss_ratio", "what is in memory of the heap, by the heap" },
-		{ "allocator_rss_bytes", GAUGE(mapped - f->heap), "redis_allocator_rss_bytes", "the difference of the two" },
-		{ "rss_overhead_ratio", REAL(ratio(f->rss, mapped), 2), "redis_rss_overhead_ratio", "memory of the process by that of its heap" },
-		{ "rss_overhead_bytes", GAUGE(f->rss - mapped), "redis_rss_overhead_bytes", "the difference of the two" },
+		{ "allocator_resident", GAUGE(mapped), "redis_allocator_resident_bytes", "of the daemon's heap, at most so much is in memory" },
+		{ "allocator_frag_ratio", REAL(ratio(f->heap, f->heap_used), 2), "redis_allocator_frag_ratio", "the daemon's heap, divided by what of it is in use" },
+		{ "allocator_frag_bytes", GAUGE(f->heap - f->heap_used), "redis_allocator_frag_bytes", "of the daemon's heap, not in use" },
+		{ "allocator_rss_ratio", REAL(ratio(mapped, f->heap), 2), "redis_allocator_rss_ratio", "what of the daemon's heap is in memory, divided by the heap" },
+		{ "allocator_rss_bytes", GAUGE(mapped - f->heap), "redis_allocator_rss_bytes", "what of the daemon's heap is in memory, minus the heap" },
+		{ "rss_overhead_ratio", REAL(ratio(f->rss, mapped), 2), "redis_rss_overhead_ratio", "memory of the process, divided by that of its heap" },
+		{ "rss_overhead_bytes", GAUGE(f->rss - mapped), "redis_rss_overhead_bytes", "memory of the process, minus that of its heap" },
 	};
 
 	metrics_show(m, NULL, NULL, figures);
@@ -273,7 +273,7 @@ static void memory_section(struct metrics *m, struct server *s)
 		{ "used_memory_peak_perc", PERCENT(f.used, f.peak) },
 		{ "used_memory_overhead", GAUGE(f.empty), "redis_memory_used_overhead_bytes", "memory of an empty store" },
 		{ "used_memory_startup", GAUGE(f.empty), "redis_memory_used_startup_bytes", "memory of an empty store" },
-		{ "used_memory_dataset", GAUGE(f.data), "redis_memory_used_dataset_bytes", "memory of the store beyond that" },
+		{ "used_memory_dataset", GAUGE(f.data), "redis_memory_used_dataset_bytes", "memory of the store beyond that of an empty one" },
 		{ "used_memory_dataset_perc", PERCENT(f.data, f.used - f.empty) },
 	};
 	const struct figure limits[] = {
@@ -282,7 +282,7 @@ static void memory_section(struct metrics *m, struct server *s)
 		{ "maxmemory", BYTES(s->cfg->maxmemory), "redis_memory_max_bytes", "the limit of the store's memory; 0: none" },
 		{ NULL, GAUGE(s->cfg->maxmemory), "redis_config_maxmemory", "the directive maxmemory" },
 		{ "maxmemory_policy", TEXT(config_policy_name(s->cfg->maxmemory_policy)) },
-		{ "mem_fragmentation_ratio", REAL(ratio(f.rss, f.used), 2), "redis_mem_fragmentation_ratio", "memory of the process by that of the store" },
+		{ "mem_fragmentation_ratio", REAL(ratio(f.rss, f.used), 2), "redis_mem_fragmentation_ratio", "memory of the process, divided by that of the store" },
 		{ "mem_fragmentation_bytes", GAUGE(f.rss - f.used), "redis_mem_fragmentation_bytes", "what the daemon takes beside the store" },
 		{ "mem_allocator", TEXT("libc") },
 		{ "mem_not_counted_for_evict", NONE("redis_mem_not_counted_for_eviction_bytes") },
@@ -330,7 +330,7 @@ static void log_figures(struct metrics *m, struct server *s)
 		{ "aof_enabled", GAUGE(info.on), "redis_aof_enabled", "1: there is a write log" },
 		{ "aof_rewrite_in_progress", GAUGE(info.rewriting), "redis_aof_rewrite_in_progress", "1: a new base of the log is being written" },
 		{ "aof_last_rewrite_time_sec", GAUGE(info.rewrites ? info.last_rewrite_seconds : -1), "redis_aof_last_rewrite_duration_seconds", "time that the last new base of the log took; -1: none yet" },
-		{ "aof_current_rewrite_time_sec", GAUGE(info.rewrite_seconds), "redis_aof_current_rewrite_duration_seconds", "time that the present one takes so far; -1: none" },
+		{ "aof_current_rewrite_time_sec", GAUGE(info.rewrite_seconds), "redis_aof_current_rewrite_duration_seconds", "time that the new base in progress takes so far; -1: none" },
 		{ "aof_last_bgrewrite_status", OK(info.rewrite_ok || !info.on), "redis_aof_last_bgrewrite_status", "1: the last new base of the log was written" },
 		{ "aof_rewrites", COUNT(info.rewrites), "redis_aof_rewrites_total", "new bases of the log since the start" },
 		{ "aof_rewrites_consecutive_failures", GAUGE(info.rewrites_failed), "redis_aof_rewrites_consecutive_failures", "new bases that failed, one after the other" },
@@ -350,15 +350,15 @@ static void persistence_section(struct metrics *m, struct server *s)
 	const struct figure figures[] = {
 		{ "loading", GAUGE(0), "redis_loading_dump_file", "0: the data is loaded" },
 		{ "current_save_keys_total", GAUGE(info.keys_total), "redis_current_save_keys", "keys that the save in progress has to write" },
-		{ "current_save_keys_processed", GAUGE(info.keys), "redis_current_save_keys_processed", "keys that it has written" },
+		{ "current_save_keys_processed", GAUGE(info.keys), "redis_current_save_keys_processed", "keys that the save in progress has written" },
 		{ "rdb_changes_since_last_save", GAUGE(snapshot_changes(s->store)), "redis_rdb_changes_since_last_save", "changes since the last snapshot" },
 		{ "rdb_bgsave_in_progress", GAUGE(info.in_progress), "redis_rdb_bgsave_in_progress", "1: a snapshot is being written" },
 		{ "rdb_last_save_time", GAUGE(info.last_save), "redis_rdb_last_save_timestamp_seconds", "Unix time of the last snapshot, at first of the start" },
 		{ "rdb_last_bgsave_status", OK(info.last_ok), "redis_rdb_last_bgsave_status", "1: the last snapshot was written" },
 		{ "rdb_last_bgsave_time_sec", GAUGE(info.last_keys || info.last_seconds > 0 ? info.last_seconds : -1), "redis_rdb_last_bgsave_duration_seconds", "time that the last snapshot took; -1: none yet" },
-		{ "rdb_current_bgsave_time_sec", GAUGE(info.in_progress ? monotonic_seconds() - info.tried_at : -1), "redis_rdb_current_bgsave_duration_seconds", "time that the present one takes so far; -1: none" },
+		{ "rdb_current_bgsave_time_sec", GAUGE(info.in_progress ? monotonic_seconds() - info.tried_at : -1), "redis_rdb_current_bgsave_duration_seconds", "time that the snapshot in progress takes so far; -1: none" },
 		{ "rdb_last_load_keys_loaded", GAUGE(info.loaded), "redis_rdb_last_load_loaded_keys", "keys that were loaded at the start" },
-		{ "rdb_last_load_keys_expired", GAUGE(info.expired), "redis_rdb_last_load_expired_keys", "keys that were left out, because they had expired" },
+		{ "rdb_last_load_keys_expired", GAUGE(info.expired), "redis_rdb_last_load_expired_keys", "keys that were left out at the start, because they had expired" },
 		{ "rdb_saves", COUNT(info.saves), "redis_rdb_saves_total", "snapshots since the start" },
 		{ "rdb_failed_saves", COUNT(info.failures), "redis_rdb_failed_saves_total", "snapshots that failed since the start" },
 		{ "rdb_last_save_keys", GAUGE(info.last_keys), "redis_rdb_last_save_keys", "keys in the last snapshot" },
@@ -399,7 +399,7 @@ static void traffic_figures(struct metrics *m, const struct server *s, const uin
 		{ "instantaneous_input_kbps", REAL(s->input.per_second / 1024, 2) },
 		{ "instantaneous_output_kbps", REAL(s->output.per_second / 1024, 2) },
 		{ "rejected_connections", COUNT(st[STAT_REJECTED]), "redis_rejected_connections_total", "connections that were refused, by maxclients or by their address" },
-		{ "rejected_connections_by_address", COUNT(st[STAT_REFUSED]), "xkv_rejected_connections_by_address_total", "of these, by their address" },
+		{ "rejected_connections_by_address", COUNT(st[STAT_REFUSED]), "xkv_rejected_connections_by_address_total", "connections that were refused by their address" },
 		{ "tls_handshakes", COUNT(st[STAT_TLS_HANDSHAKES]), "xkv_tls_handshakes_total", "handshakes of TLS that were done" },
 		{ "tls_handshakes_failed", COUNT(st[STAT_TLS_FAILED]), "xkv_tls_handshakes_failed_total", "handshakes of TLS that failed, or took too long" },
 		{ "tls_errors", COUNT(st[STAT_TLS_ERRORS]), "xkv_tls_errors_total", "connections that TLS has ended later" },
@@ -564,10 +564,10 @@ static void cpu_section(struct metrics *m, struct server *s)
 	const struct figure figures[] = {
 		{ "used_cpu_sys", CPU(seconds_of(&self.ru_stime)), "redis_cpu_sys_seconds_total", "CPU time of the daemon in the kernel; that of the driver is not in it" },
 		{ "used_cpu_user", CPU(seconds_of(&self.ru_utime)), "redis_cpu_user_seconds_total", "CPU time of the daemon in user space" },
-		{ "used_cpu_sys_children", CPU(seconds_of(&children.ru_stime)), "redis_cpu_sys_children_seconds_total", "the same of its children, in the kernel" },
-		{ "used_cpu_user_children", CPU(seconds_of(&children.ru_utime)), "redis_cpu_user_children_seconds_total", "the same of its children, in user space" },
-		{ "used_cpu_sys_main_thread", CPU(sys), "redis_cpu_sys_main_thread_seconds_total", "the same of its first thread, in the kernel" },
-		{ "used_cpu_user_main_thread", CPU(user), "redis_cpu_user_main_thread_seconds_total", "the same of its first thread, in user space" },
+		{ "used_cpu_sys_children", CPU(seconds_of(&children.ru_stime)), "redis_cpu_sys_children_seconds_total", "CPU time of the daemon's children in the kernel" },
+		{ "used_cpu_user_children", CPU(seconds_of(&children.ru_utime)), "redis_cpu_user_children_seconds_total", "CPU time of the daemon's children in user space" },
+		{ "used_cpu_sys_main_thread", CPU(sys), "redis_cpu_sys_main_thread_seconds_total", "CPU time of the daemon's first thread in the kernel" },
+		{ "used_cpu_user_main_thread", CPU(user), "redis_cpu_user_main_thread_seconds_total", "CPU time of the daemon's first thread in user space" },
 	};
 
 	metrics_show(m, NULL, NULL, figures);
@@ -589,11 +589,11 @@ static void cluster_section(struct metrics *m, struct server *s)
 	const struct figure node[] = {
 		{ NULL, GAUGE(1), "redis_cluster_state", "1: all slots are served" },
 		{ NULL, GAUGE(CLUSTER_SLOTS), "redis_cluster_slots_assigned", "slots of the emulated cluster" },
-		{ NULL, GAUGE(CLUSTER_SLOTS), "redis_cluster_slots_ok", "of these, those that are served" },
+		{ NULL, GAUGE(CLUSTER_SLOTS), "redis_cluster_slots_ok", "slots of the emulated cluster that are served" },
 		{ NULL, NONE("redis_cluster_slots_fail") },
 		{ NULL, NONE("redis_cluster_slots_pfail") },
 		{ NULL, GAUGE(1), "redis_cluster_known_nodes", "nodes of the emulated cluster" },
-		{ NULL, GAUGE(1), "redis_cluster_size", "of these, those with slots" },
+		{ NULL, GAUGE(1), "redis_cluster_size", "nodes of the emulated cluster with slots" },
 	};
 
 	metrics_show(m, NULL, NULL, figures);
@@ -615,8 +615,8 @@ static void keyspace_section(struct metrics *m, struct server *s)
 		const struct label labels[] = { { "db", name }, {} };
 		const struct figure figures[] = {
 			{ "keys", GAUGE(db.keys), "redis_db_keys", "keys of each database that has any" },
-			{ "expires", GAUGE(db.expiring), "redis_db_keys_expiring", "of these, with an expiry, as the last sweep found them" },
-			{ "avg_ttl", MSEC(db.avg_ttl_ms), "redis_db_avg_ttl_seconds", "what these had left, on average" },
+			{ "expires", GAUGE(db.expiring), "redis_db_keys_expiring", "keys of each database with an expiry, as the last sweep found them" },
+			{ "avg_ttl", MSEC(db.avg_ttl_ms), "redis_db_avg_ttl_seconds", "time that the keys with an expiry had left, on average" },
 		};
 
 		metrics_show(m, name, labels, figures);
@@ -673,10 +673,10 @@ static void batch_figures(struct metrics *m, const struct attach *a, unsigned in
 	bool can = a->bulk.self && a->bulk.state != BULK_FAILS;
 	const struct figure figures[] = {
 		{ "xkv_batch", TEXT(can ? config_batch_name(mode) : "unavailable") },
-		{ "xkv_batch_packets", COUNT(st.packets), "xkv_batch_packets_total", "packets that were served in bulks" },
+		{ "xkv_batch_packets", COUNT(st.packets), "xkv_batch_packets_total", "packets that were served in bulks (batched mode)" },
 		{ "xkv_batch_mean", REAL(st.runs ? (double)st.packets / (double)st.runs : 0, 1), "xkv_batch_mean_packets", "packets of a bulk, on average" },
-		{ NULL, COUNT(st.runs), "xkv_batch_runs_total", "bulks" },
-		{ "xkv_batch_general", COUNT(st.general), "xkv_batch_general_packets_total", "of the packets, those that the fast path left to the general one" },
+		{ NULL, COUNT(st.runs), "xkv_batch_runs_total", "bulks that were served (batched mode)" },
+		{ "xkv_batch_general", COUNT(st.general), "xkv_batch_general_packets_total", "packets of bulks that the fast path left to the general one" },
 		{ "xkv_batch_lost", COUNT(st.lost), "xkv_batch_lost_packets_total", "packets that the kernel dropped before their bulk was served" },
 	};
 
@@ -694,15 +694,15 @@ static void tcp_figures(struct metrics *m, const struct attach *a, const struct 
 		return;
 	tcp_path_stats(&a->tcp, &stats);
 	const struct figure flows[] = {
-		{ "xkv_tcp_flows", GAUGE(flows_count(s->flows)), "xkv_tcp_flows", "connections that the driver knows" },
-		{ "xkv_tcp_armed", GAUGE(flows_armed(s->flows)), "xkv_tcp_armed_flows", "of these, those that the driver may answer now" },
+		{ "xkv_tcp_flows", GAUGE(flows_count(s->flows)), "xkv_tcp_flows", "TCP connections that the driver knows (tcp-fast-path)" },
+		{ "xkv_tcp_armed", GAUGE(flows_armed(s->flows)), "xkv_tcp_armed_flows", "TCP connections that the driver may answer now" },
 	};
 
 	metrics_show(m, NULL, NULL, flows);
 	for (unsigned int i = 0; i < XKV_TCP_COUNTER_COUNT; i++) {
 		const struct label labels[] = { { "event", names[i] + strlen("xkv_tcp_") }, {} };
 		const struct figure figures[] = {
-			{ names[i], COUNT(stats.count[i]), "xkv_tcp_events_total", "what the driver did with segments of these connections" },
+			{ names[i], COUNT(stats.count[i]), "xkv_tcp_events_total", "what the driver did with segments of the TCP connections that it knows" },
 		};
 
 		metrics_show(m, NULL, labels, figures);
@@ -780,7 +780,7 @@ static void size_classes(struct metrics *m, struct server *s)
 			{ NULL, GAUGE(c.bytes), "xkv_class_bytes", "memory of the spans of each size class" },
 			{ NULL, GAUGE(c.spans), "xkv_class_spans", "spans of each size class" },
 			{ NULL, GAUGE(c.slots), "xkv_class_slots", "slots of each size class, one for an entry" },
-			{ NULL, GAUGE(c.free), "xkv_class_free_slots", "of these, the free ones" },
+			{ NULL, GAUGE(c.free), "xkv_class_free_slots", "free slots of each size class" },
 			{ NULL, COUNT(c.wanted), "xkv_class_empty_total", "how often a size class had no free slot" },
 		};
 
@@ -813,7 +813,7 @@ static void driver_work(struct metrics *m, struct server *s)
 	const struct figure figures[] = {
 		{ NULL, HISTOGRAM(&datagrams), "xkv_datagram_duration_seconds", "times that xkvd took for datagrams which the driver left to it" },
 		{ NULL, COUNT(runs), "xkv_xdp_runs_total", "runs of the XDP program; counted while kernel.bpf_stats_enabled is 1" },
-		{ NULL, NSEC(ns), "xkv_xdp_run_seconds_total", "time that these took" },
+		{ NULL, NSEC(ns), "xkv_xdp_run_seconds_total", "time that runs of the XDP program took; see xkv_xdp_runs_total" },
 	};
 
 	metrics_show(m, NULL, NULL, figures);

@@ -345,7 +345,7 @@ void latency_metrics(struct metrics *m, struct server *s)
 		const struct label labels[] = { { "event_name", event_names[i] }, {} };
 		const struct figure figures[] = {
 			{ NULL, GAUGE(last ? last->time : 0), "redis_latency_spike_last", "Unix time of the latest slow command (latency-monitor-threshold)" },
-			{ NULL, MSEC(last ? last->ms : 0), "redis_latency_spike_duration_seconds", "time that it took" },
+			{ NULL, MSEC(last ? last->ms : 0), "redis_latency_spike_duration_seconds", "time that the latest slow command took (latency-monitor-threshold)" },
 		};
 
 		if (last)

@@ -223,7 +223,7 @@ void slowlog_metrics(struct metrics *m, struct server *s)
 	const struct slow_entry *last = TAILQ_FIRST(&log->entries);
 	const struct figure figures[] = {
 		{ NULL, GAUGE(log->count), "redis_slowlog_length", "entries of the slow log" },
-		{ NULL, GAUGE(last ? last->id : 0), "redis_slowlog_last_id", "number of its latest entry" },
+		{ NULL, GAUGE(last ? last->id : 0), "redis_slowlog_last_id", "number of the latest entry of the slow log" },
 		{ NULL, REAL(last ? (double)last->us / 1e6 : 0, 6), "redis_last_slow_execution_duration_seconds", "time that the latest slow command took" },
 	};
 

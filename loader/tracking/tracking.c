@@ -1246,9 +1246,9 @@ void tracking_metrics(struct metrics *m, const struct server *s)
 	/* clang-format off */
 	const struct figure figures[] = {
 		{ "tracking_total_keys", GAUGE(t->keys.count), "redis_tracking_total_keys", "keys that clients with CLIENT TRACKING have read" },
-		{ "tracking_total_items", GAUGE(t->items), "redis_tracking_total_items", "pairs of such a key and a client" },
+		{ "tracking_total_items", GAUGE(t->items), "redis_tracking_total_items", "pairs of a key that was read with CLIENT TRACKING and its reader" },
 		{ "tracking_total_prefixes", GAUGE(t->prefixes.count), "redis_tracking_total_prefixes", "prefixes that clients track" },
-		{ "tracking_total_bytes", GAUGE(t->bytes), "xkv_tracking_bytes", "memory of these keys and clients" },
+		{ "tracking_total_bytes", GAUGE(t->bytes), "xkv_tracking_bytes", "memory of the keys and readers that CLIENT TRACKING remembers" },
 	};
 	/* clang-format on */
 	metrics_show(m, NULL, NULL, figures);
