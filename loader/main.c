@@ -113,7 +113,8 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 		} else if (!strcmp(word, "--restore-until")) {
 			if (i + 2 >= *argc) {
 				snprintf(err, ERR_LEN, "%s requires a time and a directory", word);
-				return -EINVAL;
+				ret = -EINVAL;
+				break;
 			}
 			o->job = JOB_RESTORE;
 			o->restore_until = argv[++i];
@@ -299,13 +300,17 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	return check_limit(x, x->cfg, err, ERR_LEN);
 }
 
-/* The write log, if there is one.  -ENOENT: there is none. */
+/* The write log, if there is one and it is to be read.  -ENOENT: there is none. */
 static int load_log(struct xkvd *x, char *err)
 {
 	uint64_t keys;
-	int ret =
-		x->cfg->appendonly ? writelog_load(x->store, x->cfg, &keys, err, ERR_LEN) : -ENOENT;
+	int ret;
 
+	if (!x->cfg->appendonly) {
+		writelog_warn_unread(x->cfg);
+		return -ENOENT;
+	}
+	ret = writelog_load(x->store, x->cfg, &keys, err, ERR_LEN);
 	if (!ret)
 		snapshot_count_from(x->store);
 	return ret;

@@ -387,15 +387,17 @@ static int listen_at(const struct config *cfg, char *err, size_t err_len)
 
 	snprintf(port, sizeof(port), "%u", cfg->http_port);
 	if (getaddrinfo(cfg->http_bind, port, &hints, &ai)) {
-		snprintf(err, err_len, "http-bind: %s is no address", cfg->http_bind);
+		snprintf(err, err_len, "http-bind: \"%s\" is not an IPv4 or IPv6 address",
+			 cfg->http_bind);
 		return -EINVAL;
 	}
 	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
 	    bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, BACKLOG)) {
 		ret = -errno;
-		snprintf(err, err_len, "cannot listen on %s port %u (http-port): %s",
-			 cfg->http_bind, cfg->http_port, strerror(-ret));
+		snprintf(err, err_len, "cannot listen on %s port %u (http-port): %s%s",
+			 cfg->http_bind, cfg->http_port, strerror(-ret),
+			 ret == -EADDRINUSE ? "; set another `http-port`" : "");
 		if (fd >= 0)
 			close(fd);
 	}

@@ -287,7 +287,8 @@ static int open_from(struct restore *r, const struct config *cfg)
 	snprintf(path, sizeof(path), "%s/%s", r->from_path, manifest);
 	r->from = open(r->from_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (r->from < 0)
-		return say(r, -errno, "%s: %s", r->from_path, strerror(errno));
+		return say(r, -errno, "%s: %s; `dir` has to be where the write log is",
+			   r->from_path, strerror(errno));
 	ret = manifest_read(&r->log, r->from, manifest, path, r->said, r->said_len);
 	return ret == -ENOENT ? say(r, ret, "%s: there is no write log", path) : ret;
 }
@@ -312,7 +313,8 @@ static int open_to(struct restore *r, const struct config *cfg, const char *to)
 	r->made_to = !mkdir(to, 0750);
 	if (!r->made_to && (errno != EEXIST || !is_empty(to)))
 		return say(r, -errno, "%s: %s", to,
-			   errno == EEXIST ? "it is there, and not empty" : strerror(errno));
+			   errno == EEXIST ? "it is there, and not empty; name a new directory"
+					   : strerror(errno));
 	snprintf(path, sizeof(path), "%s/%s", to, cfg->appenddirname);
 	if (mkdir(path, 0750))
 		return say(r, -errno, "%s: %s", path, strerror(errno));

@@ -1143,6 +1143,17 @@ static int find_old(const struct config *cfg, char *err, size_t err_len)
 	return -ENOTSUP;
 }
 
+void writelog_warn_unread(const struct config *cfg)
+{
+	char path[PATH_MAX + 2 * NAME_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s/%s.manifest", cfg->dir, cfg->appenddirname,
+		 cfg->appendfilename);
+	if (!access(path, F_OK))
+		log_warning("%s/%s has a write log, which is not loaded: appendonly is no",
+			    cfg->dir, cfg->appenddirname);
+}
+
 int writelog_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
 		  size_t err_len)
 {

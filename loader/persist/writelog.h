@@ -28,6 +28,9 @@ struct store;
  */
 bool writelog_resume(struct store *st, const struct config *cfg);
 
+/* A log that is there, but that `appendonly no` keeps from being loaded: it may be missed. */
+void writelog_warn_unread(const struct config *cfg);
+
 /*
  * Loads the log into a store that has never served.  0 and the number of keys that were set;
  * -ENOENT: there is no log; else an error with a sentence that names file and offset.

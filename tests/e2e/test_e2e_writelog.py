@@ -367,6 +367,19 @@ def test_begun_with_a_snapshot(xkvd):
     assert d.redis().get("key") == b"value"
 
 
+def test_a_log_that_is_not_loaded_is_named(xkvd):
+    d = xkvd(*OPTIONS)
+    d.redis().set("key", "value")
+    written(d)
+    warning = f"{log_dir(d)} has a write log, which is not loaded: appendonly is no"
+    d.options[:] = ["--save", ""]
+    d.stop()
+    d.start()
+    assert d.redis().get("key") == b"value" and warning not in d.log()
+    reborn(d)
+    assert d.redis().get("key") is None and warning in d.log()
+
+
 def test_switched_on_and_off(xkvd):
     d = xkvd("--save", "")
     client = d.redis()
@@ -918,7 +931,8 @@ def test_what_cannot_be_restored(tmp_path):
         assert status == 1
         return said
 
-    assert "No such file" in fails(tmp_path, "1", tmp_path / "to")
+    said = fails(tmp_path, "1", tmp_path / "to")
+    assert "appendonlydir: No such file" in said and "has to be where the write log is" in said
     with stock(tmp_path) as client_of:
         client_of().set("key", "1")
     assert "does not say when its changes were made" in fails(tmp_path, "1", tmp_path / "to")
@@ -930,4 +944,6 @@ def test_what_cannot_be_restored(tmp_path):
     file.write_bytes(file.read_bytes().replace(b"$3\r\nkey", b"$3\r\nke"))
     assert f"{file}, offset " in fails(tmp_path, "99999999999", tmp_path / "to")
     assert not (tmp_path / "to").exists()
-    assert run(XKVD, "--restore-until", "1", check=False).returncode == 1
+    done = run(XKVD, "--restore-until", "1", check=False)
+    assert done.returncode == 1
+    assert done.stderr == "xkvd: --restore-until requires a time and a directory\n"
