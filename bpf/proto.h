@@ -124,7 +124,7 @@ enum xkv_status {
 	XKV_OVERFLOW = 13,    /* INCR: the sum would be out of range */
 	XKV_REPEATED = 14,    /* header only: executed before; its reply was too long to be kept */
 	XKV_NO_SESSION = 15,  /* header only: too many sessions; nothing was done */
-	XKV_READ_ONLY = 16, /* writes are refused until a snapshot succeeds; nothing was changed */
+	XKV_READ_ONLY = 16,   /* writes are refused, all or over UDP; nothing was changed */
 	XKV_ABORTED = 17, /* header only: XKV_F_ATOMIC, nothing was done; the one result says why */
 };
 
