@@ -277,13 +277,13 @@ def test_read_modify_write_of_one_key(three):
                 assert c.reply() == b":1\r\n"
 
     with connections(three, 2 * THREADS) as clients:
-        assert clients[0].call("SET", "key", bytes(1 << 20)) == OK
+        assert clients[0].call("SET", "key", bytes(1 << 16)) == OK
         threads = [threading.Thread(target=change, args=[c]) for c in clients[THREADS:]]
         for t in threads:
             t.start()
         for c in clients[:THREADS]:
-            c.send(encode("BITFIELD", "key", "INCRBY", "u32", "#0", 1) * 60)
-        seen = [c.reply() for c in clients[:THREADS] for _ in range(60)]
+            c.send(encode("BITFIELD", "key", "INCRBY", "u32", "#0", 1) * 30)
+        seen = [c.reply() for c in clients[:THREADS] for _ in range(30)]
         ends.set()
         for t in threads:
             t.join()
