@@ -40,16 +40,26 @@
 static const char *const iterators[] = { "entries", "dump" };
 #define ITERATORS (sizeof(iterators) / sizeof(iterators[0]))
 
+#define LOG_LINES 60 /* of what libbpf says at once, the last: there the verifier's verdict is */
+
 /* libbpf's own messages, one level down: ours say what to do. */
 static int libbpf_log(enum libbpf_print_level level, const char *fmt, va_list args)
 {
-	char line[512];
+	unsigned int lines = 0;
+	char *text, *end, *at;
 
-	if (level == LIBBPF_DEBUG)
+	if (level == LIBBPF_DEBUG || vasprintf(&text, fmt, args) < 0)
 		return 0;
-	vsnprintf(line, sizeof(line), fmt, args);
-	line[strcspn(line, "\n")] = '\0';
-	log_debug("%s", line);
+	end = text + strlen(text);
+	while (end > text && end[-1] == '\n')
+		*--end = '\0';
+	for (at = end; at > text && (lines += at[-1] == '\n') < LOG_LINES; at--)
+		;
+	for (; at < end; at += strlen(at) + 1) {
+		at[strcspn(at, "\n")] = '\0';
+		log_debug("%s", at);
+	}
+	free(text);
 	return 0;
 }
 
@@ -487,8 +497,9 @@ static const char *load_hint(int err)
 {
 	switch (-err) {
 	case EPERM:
-	case EACCES:
 		return ": capabilities of a user namespace are not enough";
+	case EACCES:
+		return ": the kernel's verifier refuses them, and loglevel debug says why";
 	case ENOMEM:
 		return ": not enough memory: lower max-keys";
 	case E2BIG:

@@ -322,7 +322,7 @@ bool writelog_is_synced(uint64_t position)
 
 uint64_t writelog_sync_soon(void)
 {
-	uint64_t head = feed_head(state.st);
+	uint64_t head = state.st ? feed_head(state.st) : 0; /* NULL: there has never been a log */
 
 	pthread_mutex_lock(&state.lock);
 	state.wanted = head;
