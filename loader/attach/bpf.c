@@ -55,9 +55,9 @@ static int libbpf_log(enum libbpf_print_level level, const char *fmt, va_list ar
 		*--end = '\0';
 	for (at = end; at > text && (lines += at[-1] == '\n') < LOG_LINES; at--)
 		;
-	for (; at < end; at += strlen(at) + 1) {
-		at[strcspn(at, "\n")] = '\0';
-		log_debug("%s", at);
+	for (size_t len; at < end; at += len + 1) {
+		len = strcspn(at, "\n");
+		log_debug("%.*s", (int)len, at);
 	}
 	free(text);
 	return 0;
