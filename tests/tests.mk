@@ -145,10 +145,11 @@ soak: all
 model:
 	@tests/formal/test_spin.py
 
-# -O1 and line numbers: built in two thirds of the time of -O2 -g, and slower by 5 %.
+# -O1 and line numbers: built in two thirds of the time of -O2 -g, and slower by 5 %.  Without the
+# analysis of -O2 gcc takes texts for longer than they can be: the plain build looks at that.
 sanitize:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san GUARDS=1 SAN='$(SAN_FLAGS)' \
-		CFLAGS='-O1 -g1' all tests
+		CFLAGS='-O1 -g1 -Wno-format-truncation' all tests
 
 # The tests of RESP once more, on servers with several threads.
 .PHONY: threads
