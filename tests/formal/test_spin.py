@@ -208,7 +208,7 @@ CASES = SOUND + BROKEN
 
 # What `make check` takes: something of each model, in some seconds.  `make check-long` takes all.
 QUICK = {"lists, a new span", "OWN_LIST_ONLY",
-         "interrupted by a read", "lists, interrupted", "order", "NO_SEQ_RECHECK",
+         "interrupted write", "lists, interrupted", "order", "NO_SEQ_RECHECK",
          "NO_ENTRY_RECHECK",
          "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK",
          "feed", "feed, room for all", "IGNORE_LOG", "OFF_FIRST",
