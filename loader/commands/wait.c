@@ -86,10 +86,11 @@ static void wait_for_disk(struct caller *c, int64_t timeout)
 {
 	uint64_t position = writelog_sync_soon();
 	bool in_txn = transaction_of(c)->runs; /* its changes are to come */
+	bool has = !in_txn && writelog_has(position);
 	struct progress *p;
 
-	if (in_txn || !c->id || writelog_has(position)) {
-		reply_has(c, !in_txn && writelog_has(position));
+	if (has || in_txn || !c->id) {
+		reply_has(c, has);
 		return;
 	}
 	p = long_begin(c, wait_step);

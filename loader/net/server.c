@@ -5,7 +5,6 @@
  */
 #include "server.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <malloc.h>
@@ -29,6 +28,7 @@
 #include "tls.h"
 #include "unix.h"
 #include "util/clock.h"
+#include "util/files.h"
 #include "util/log.h"
 #include "util/machine.h"
 
@@ -916,25 +916,14 @@ static void init_watchers(struct server *s)
 	signal(SIGPIPE, SIG_IGN); /* also where main() is another one, in tests */
 }
 
-static unsigned int open_files(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	unsigned int count = 0;
-
-	if (!dir)
-		return FDS_UNKNOWN;
-	while (readdir(dir))
-		count++;
-	closedir(dir);
-	return count - 3; /* ".", ".." and the directory itself */
-}
-
 /* Without clients: what is open, and may be opened while they are there. */
 static unsigned int count_fds_besides(const struct server *s)
 {
 	unsigned int listeners = follows_addresses(s) ? MAX_LISTENERS - s->listener_count : 0;
+	int open = directory_count("/proc/self/fd") - 1; /* that directory's own */
 
-	return open_files() + listeners + FDS_RESERVE + (s->cfg->http_port ? HTTP_CONNECTIONS : 0);
+	return (open < 0 ? FDS_UNKNOWN : (unsigned int)open) + listeners + FDS_RESERVE +
+	       (s->cfg->http_port ? HTTP_CONNECTIONS : 0);
 }
 
 unsigned int server_clients_possible(const struct server *s, unsigned int wanted)

@@ -7,13 +7,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "util/files.h"
 
 #define TRIES	   1000
 #define COPY_BYTES 65536
@@ -55,39 +55,6 @@ static bool is_same(int dir_fd, const char *name, const struct stat *original, c
 	return same;
 }
 
-static int copy_bytes(int from, int to)
-{
-	char buffer[COPY_BYTES];
-	ssize_t got, put;
-
-	while ((got = read(from, buffer, sizeof(buffer))) != 0) {
-		if (got < 0 && errno != EINTR)
-			return -errno;
-		for (ssize_t at = 0; at < got; at += put) {
-			put = write(to, buffer + at, (size_t)(got - at));
-			if (put < 0 && errno != EINTR)
-				return -errno;
-			put = put < 0 ? 0 : put;
-		}
-	}
-	return 0;
-}
-
-static int copy_to(int dir_fd, int from, const char *temp)
-{
-	int to = openat(dir_fd, temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640), ret;
-
-	if (to < 0)
-		return -errno;
-	/* on file systems that can, both files share their blocks until one is changed */
-	ret = ioctl(to, FICLONE, from) ? copy_bytes(from, to) : 0;
-	if (!ret && fsync(to))
-		ret = -errno;
-	if (close(to) && !ret)
-		ret = -errno;
-	return ret;
-}
-
 /* Writes a temporary file and renames it, so that an incomplete copy never has the second name. */
 static int copy(int dir_fd, const char *name, const char *copied)
 {
@@ -97,7 +64,7 @@ static int copy(int dir_fd, const char *name, const char *copied)
 	if (from < 0)
 		return -errno;
 	snprintf(temp, sizeof(temp), "temp-%ld.rdb", (long)getpid());
-	ret = copy_to(dir_fd, from, temp);
+	ret = file_copy(from, FILE_WHOLE, dir_fd, temp, O_TRUNC);
 	if (!ret && renameat2(dir_fd, temp, dir_fd, copied, RENAME_NOREPLACE) &&
 	    (errno != EINVAL || renameat(dir_fd, temp, dir_fd, copied)))
 		ret = -errno;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "restore.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,14 +16,16 @@
 #include "aof.h"
 #include "config.h"
 #include "manifest.h"
+#include "util/files.h"
 #include "util/text.h"
 
-#define COPY_AT_ONCE (1U << 20)
-#define ENOUGH	     (-ECANCELED) /* what ends the reading: the rest is later */
+#define ENOUGH (-ECANCELED) /* what ends the reading: the rest is later */
 
 struct restore {
 	const struct restore_point *point;
-	int from, to;		   /* directories */
+	int from, to;		 /* directories */
+	char manifest[NAME_MAX]; /* its name, in both */
+	char to_path[PATH_MAX + NAME_MAX];
 	char from_path[PATH_MAX];  /* for messages */
 	struct manifest log, made; /* that there is, and the new one */
 	bool ours;		   /* the base may be of several moments: see `based` */
@@ -165,36 +166,11 @@ static int measure(struct restore *r, const struct manifest_file *f, int fd, boo
 
 /* ---- copying -------------------------------------------------------------------- */
 
-static int copy_bytes(int from, int to, uint64_t bytes)
-{
-	char *piece = malloc(COPY_AT_ONCE);
-	uint64_t at = 0;
-	ssize_t n = 0;
-	int ret = piece ? 0 : -ENOMEM;
-
-	while (!ret && at < bytes) {
-		size_t most = bytes - at < COPY_AT_ONCE ? bytes - at : COPY_AT_ONCE;
-
-		n = pread(from, piece, most, (off_t)at);
-		if (n > 0)
-			n = pwrite(to, piece, (size_t)n, (off_t)at);
-		if (n <= 0)
-			ret = n ? -errno : -EIO;
-		else
-			at += (uint64_t)n;
-	}
-	free(piece);
-	return ret || !fsync(to) ? ret : -errno;
-}
-
 /* Copies so much of a file of the log, and adds it to the new one. */
 static int copy(struct restore *r, const struct manifest_file *f, int from, uint64_t bytes)
 {
-	int to = openat(r->to, f->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640), ret;
+	int ret = file_copy(from, bytes, r->to, f->name, O_EXCL);
 
-	ret = to < 0 ? -errno : copy_bytes(from, to, bytes);
-	if (to >= 0 && close(to) && !ret)
-		ret = -errno;
 	if (!ret)
 		ret = manifest_add(&r->made, f->name, f->seq, f->type);
 	return ret ? say(r, ret, "%s cannot be copied: %s", f->name, strerror(-ret)) : 0;
@@ -203,21 +179,15 @@ static int copy(struct restore *r, const struct manifest_file *f, int from, uint
 static int take(struct restore *r, const struct manifest_file *f, bool last)
 {
 	int fd = openat(r->from, f->name, O_RDONLY | O_CLOEXEC), ret = 0;
-	struct stat st;
-	uint64_t bytes;
+	uint64_t bytes = FILE_WHOLE;
 
-	if (fd < 0 || fstat(fd, &st)) {
-		ret = say(r, -errno, "%s/%s: %s", r->from_path, f->name, strerror(errno));
-		goto out;
-	}
-	bytes = (uint64_t)st.st_size;
+	if (fd < 0)
+		return say(r, -errno, "%s/%s: %s", r->from_path, f->name, strerror(errno));
 	if (f->type == 'i')
 		ret = measure(r, f, fd, last, &bytes);
-	if (!ret && (f->type == 'b' || bytes))
+	if (!ret && bytes)
 		ret = copy(r, f, fd, bytes);
-out:
-	if (fd >= 0)
-		close(fd);
+	close(fd);
 	return ret;
 }
 
@@ -279,58 +249,40 @@ static void say_done(struct restore *r, const char *to)
 
 static int open_from(struct restore *r, const struct config *cfg)
 {
-	char manifest[NAME_MAX], path[PATH_MAX + NAME_MAX];
+	char path[PATH_MAX + NAME_MAX];
 	int ret;
 
 	snprintf(r->from_path, sizeof(r->from_path), "%s/%s", cfg->dir, cfg->appenddirname);
-	snprintf(manifest, sizeof(manifest), "%s.manifest", cfg->appendfilename);
-	snprintf(path, sizeof(path), "%s/%s", r->from_path, manifest);
+	snprintf(r->manifest, sizeof(r->manifest), "%s.manifest", cfg->appendfilename);
+	snprintf(path, sizeof(path), "%s/%s", r->from_path, r->manifest);
 	r->from = open(r->from_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (r->from < 0)
 		return say(r, -errno, "%s: %s; `dir` has to be where the write log is",
 			   r->from_path, strerror(errno));
-	ret = manifest_read(&r->log, r->from, manifest, path, r->said, r->said_len);
+	ret = manifest_read(&r->log, r->from, r->manifest, path, r->said, r->said_len);
 	return ret == -ENOENT ? say(r, ret, "%s: there is no write log", path) : ret;
-}
-
-static bool is_empty(const char *path)
-{
-	DIR *dir = opendir(path);
-	unsigned int count = 0;
-
-	if (!dir)
-		return false;
-	while (readdir(dir))
-		count++;
-	closedir(dir);
-	return count == 2; /* "." and ".." */
 }
 
 static int open_to(struct restore *r, const struct config *cfg, const char *to)
 {
-	char path[PATH_MAX + NAME_MAX];
-
 	r->made_to = !mkdir(to, 0750);
-	if (!r->made_to && (errno != EEXIST || !is_empty(to)))
+	if (!r->made_to && (errno != EEXIST || directory_count(to)))
 		return say(r, -errno, "%s: %s", to,
 			   errno == EEXIST ? "it is there, and not empty; name a new directory"
 					   : strerror(errno));
-	snprintf(path, sizeof(path), "%s/%s", to, cfg->appenddirname);
-	if (mkdir(path, 0750))
-		return say(r, -errno, "%s: %s", path, strerror(errno));
-	r->to = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return r->to < 0 ? say(r, -errno, "%s: %s", path, strerror(errno)) : 0;
+	snprintf(r->to_path, sizeof(r->to_path), "%s/%s", to, cfg->appenddirname);
+	if (mkdir(r->to_path, 0750))
+		return say(r, -errno, "%s: %s", r->to_path, strerror(errno));
+	r->to = open(r->to_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return r->to < 0 ? say(r, -errno, "%s: %s", r->to_path, strerror(errno)) : 0;
 }
 
 /* What was begun is no log: it has no manifest. */
-static void remove_begun(struct restore *r, const struct config *cfg, const char *to)
+static void remove_begun(struct restore *r, const char *to)
 {
-	char path[PATH_MAX + NAME_MAX];
-
 	for (unsigned int i = 0; i < r->log.count; i++)
 		unlinkat(r->to, r->log.file[i].name, 0);
-	snprintf(path, sizeof(path), "%s/%s", to, cfg->appenddirname);
-	rmdir(path);
+	rmdir(r->to_path);
 	if (r->made_to)
 		rmdir(to);
 }
@@ -346,23 +298,21 @@ int restore_until(const struct config *cfg, const struct restore_point *point, c
 			     .next = -1,
 			     .said = said,
 			     .said_len = said_len };
-	char manifest[NAME_MAX];
 	int ret = open_from(&r, cfg);
 
 	if (!ret)
 		ret = open_to(&r, cfg, to);
 	if (!ret)
 		ret = take_all(&r);
-	snprintf(manifest, sizeof(manifest), "%s.manifest", cfg->appendfilename);
 	if (!ret) {
-		ret = manifest_write(&r.made, r.to, manifest);
+		ret = manifest_write(&r.made, r.to, r.manifest);
 		if (ret)
-			say(&r, ret, "%s cannot be written: %s", manifest, strerror(-ret));
+			say(&r, ret, "%s cannot be written: %s", r.manifest, strerror(-ret));
 	}
 	if (!ret)
 		say_done(&r, to);
 	else if (r.to >= 0)
-		remove_begun(&r, cfg, to);
+		remove_begun(&r, to);
 	manifest_free(&r.log);
 	manifest_free(&r.made);
 	if (r.from >= 0)

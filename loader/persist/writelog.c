@@ -26,6 +26,7 @@
 #include "snapshot.h"
 #include "store/store.h"
 #include "util/clock.h"
+#include "util/files.h"
 #include "util/log.h"
 #include "util/thread.h"
 
@@ -228,23 +229,6 @@ void writelog_status(struct writelog_info *out)
 
 /* ---- the disk ---------------------------------------------------------------- */
 
-static int write_all(int fd, const char *bytes, size_t len, uint64_t at)
-{
-	ssize_t n;
-
-	while (len) {
-		n = pwrite(fd, bytes, len, (off_t)at);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -EIO;
-		bytes += n;
-		len -= (size_t)n;
-		at += (uint64_t)n;
-	}
-	return 0;
-}
-
 /* Is there something to sync for those who have asked for it?  With the lock. */
 static bool is_wanted(void)
 {
@@ -405,7 +389,7 @@ static void write_text(void)
 	pthread_mutex_unlock(&state.lock);
 	ret = state.text.failed
 		      ? -ENOMEM
-		      : write_all(state.fd, state.text.bytes, state.text.len, state.now.size);
+		      : file_write(state.fd, state.text.bytes, state.text.len, state.now.size);
 	pthread_mutex_lock(&state.lock);
 	state.writing_ns = 0;
 	pthread_mutex_unlock(&state.lock);
@@ -684,7 +668,7 @@ static int increment_make(const char *name, uint64_t position, uint64_t *size)
 	if (fd < 0)
 		return -errno;
 	write_head(&head, position);
-	ret = head.failed ? -ENOMEM : write_all(fd, head.bytes, head.len, 0);
+	ret = head.failed ? -ENOMEM : file_write(fd, head.bytes, head.len, 0);
 	*size = head.len;
 	aof_free(&head);
 	if (!ret && fsync(fd))

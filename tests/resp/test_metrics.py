@@ -336,15 +336,18 @@ def test_probes(xkv):
     assert get(xkv, "/healthz?x=1")[0] == 200
 
 
+def fill(daemon, count, size):
+    pipe = daemon.client().pipeline(transaction=False)
+    for i in range(count):
+        pipe.set(f"key:{i}", "x" * size)
+    pipe.execute()
+
+
 def test_during_a_start(server):
     """While a snapshot is loaded, the process lives and is not ready."""
     with server("--max-keys", "100000") as daemon:
-        r = daemon.client()
-        pipe = r.pipeline(transaction=False)
-        for i in range(30_000):
-            pipe.set(f"key:{i}", "x" * 20)
-        pipe.execute()
-        r.save()
+        fill(daemon, 30_000, 20)
+        daemon.client().save()
         daemon.stop()
         run(BUILD / "xkvd", "--detach", *daemon.argv[1:3])
         seen, starting = [], threading.Thread(target=daemon.start)
@@ -364,11 +367,7 @@ def test_during_a_start(server):
 def test_during_the_final_save(server):
     """Who asks then is told that it stops; the process ends as ever."""
     with server("--save", "3600 1") as daemon:
-        r = daemon.client()
-        pipe = r.pipeline(transaction=False)
-        for i in range(1500):
-            pipe.set(f"key:{i}", "x" * 50_000)
-        pipe.execute()
+        fill(daemon, 1500, 50_000)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             daemon.process.terminate()
             wait_for(lambda: "saving the final snapshot" in daemon.log(), "the save")

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define COPY_BYTES 65536
+
+int file_write(int fd, const char *bytes, size_t len, uint64_t at)
+{
+	ssize_t n;
+
+	while (len) {
+		n = pwrite(fd, bytes, len, (off_t)at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EIO;
+		bytes += n;
+		len -= (size_t)n;
+		at += (uint64_t)n;
+	}
+	return 0;
+}
+
+static int copy_bytes(int from, int to, uint64_t bytes)
+{
+	char piece[COPY_BYTES];
+	uint64_t at = 0;
+	ssize_t n;
+	int ret;
+
+	while (at < bytes) {
+		n = pread(from, piece, bytes - at < sizeof(piece) ? bytes - at : sizeof(piece),
+			  (off_t)at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (!n)
+			return bytes == FILE_WHOLE ? 0 : -EIO;
+		ret = file_write(to, piece, (size_t)n, at);
+		if (ret)
+			return ret;
+		at += (uint64_t)n;
+	}
+	return 0;
+}
+
+int file_copy(int from, uint64_t bytes, int dir_fd, const char *name, int flags)
+{
+	int to = openat(dir_fd, name, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0640), ret;
+
+	if (to < 0)
+		return -errno;
+	/* on file systems that can, both files share their blocks until one is changed */
+	if (bytes == FILE_WHOLE && !ioctl(to, FICLONE, from))
+		ret = 0;
+	else
+		ret = copy_bytes(from, to, bytes);
+	if (!ret && fsync(to))
+		ret = -errno;
+	if (close(to) && !ret)
+		ret = -errno;
+	return ret;
+}
+
+int directory_count(const char *path)
+{
+	DIR *dir = opendir(path);
+	int count = 0;
+
+	if (!dir)
+		return -1;
+	while (readdir(dir))
+		count++;
+	closedir(dir);
+	return count - 2; /* "." and ".." */
+}

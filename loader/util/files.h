@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Files and directories. */
+#ifndef XKV_FILES_H
+#define XKV_FILES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Writes all of it at this offset.  0 or -errno. */
+int file_write(int fd, const char *bytes, size_t len, uint64_t at);
+
+#define FILE_WHOLE UINT64_MAX
+
+/*
+ * Writes the first `bytes` of a file, which has as many, or the whole of it to a file of this name
+ * in a directory, and has the disk take them.  `flags`: O_TRUNC, or O_EXCL.  0 or -errno; then what
+ * was written stays.
+ */
+int file_copy(int from, uint64_t bytes, int dir_fd, const char *name, int flags);
+
+/* How much is in a directory; -1: it cannot be read. */
+int directory_count(const char *path);
+
+#endif
