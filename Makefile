@@ -95,8 +95,8 @@ $(BUILD)/%.o: %.c $(BUILD)/checking
 	$(Q)$(CC) $(XCFLAGS) $(CFLAGS) -c $< -o $@
 
 $(XKVD_OBJ): | $(BUILD)/xkv.skel.h $(BUILD)/tcp.skel.h
-$(BUILD)/loader/attach/bpf.o: $(BUILD)/xkv.skel.h
-$(BUILD)/loader/attach/tcp.o: $(BUILD)/tcp.skel.h
+$(BUILD)/loader/kernel/bpf.o: $(BUILD)/xkv.skel.h
+$(BUILD)/loader/kernel/tcp.o: $(BUILD)/tcp.skel.h
 
 # Compiled anew when the library has come or gone.
 $(BUILD)/loader/http/http.o: XCFLAGS += $(if $(HTTP_LIBS),-DXKV_HTTP)

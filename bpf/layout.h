@@ -14,7 +14,7 @@
  *   feed      the change feed, while somebody listens
  *
  * These are the data.  The others are scratch, made anew by an xkvd that has another layout of them
- * (loader/attach/scratch.h), and without a version:
+ * (loader/kernel/scratch.h), and without a version:
  *
  *   counters  statistics, per front end and CPU
  *   hot       the most used keys
@@ -389,7 +389,7 @@ struct xkv_prefix6 {
 /*
  * Access rules.  There are two copies; config.current selects the one in force, which a packet uses
  * from beginning to end.  xkvd never changes that one: it waits until no program can still be
- * reading the other, fills that in, and switches by a single store (loader/attach/rules.c).
+ * reading the other, fills that in, and switches by a single store (loader/kernel/rules.c).
  */
 struct xkv_rules {
 	__be16 port;
@@ -644,7 +644,7 @@ struct xkv_bulk {
 	__u64 sampled_ns;  /* when the last sample ended, 0 = unknown */
 	__u64 mark;
 	__u64 refused[XKV_BULK_REFUSED]; /* fingerprint ^ opcode of requests answered XKV_BUSY */
-	/* since it was attached, for xkvd (loader/attach/bulk.h) */
+	/* since it was attached, for xkvd (loader/kernel/bulk.h) */
 	__u64 packets, runs, lost, general, probes;
 	struct xkv_note note[XKV_BULK_NOTES];
 };

@@ -2,11 +2,12 @@
 /*
  * xkvd: parses the command line, opens everything in order, and closes it again.
  *
- *   config.c   configuration: directives, file, command line, CONFIG SET
- *   attach/    maps and programs, made or adopted; the program on the interface; access rules
+ *   config/    directives, file, command line, CONFIG SET
+ *   kernel/    maps and programs, made or adopted; the program on the interface; access rules
  *   store/     the store on those maps: operations, pages and spans, draining, eviction, the walk
  *   events/    the listener of the change feed
- *   net/       event loop, RESP, and the UDP requests that XDP passes on
+ *   protocol/  RESP: its parser, and the encoder of replies
+ *   net/       event loop, clients, and the UDP requests that XDP passes on
  *   database/  what commands are made of: their table, dispatch, transactions, long ones
  *   commands/  what a RESP command does; acl/, pubsub/, script/, tracking/: the larger topics
  *   persist/   snapshots: the store to a file and back
@@ -22,11 +23,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "attach/attach.h"
-#include "attach/bpf.h"
-#include "attach/rules.h"
+#include "kernel/attach.h"
+#include "kernel/bpf.h"
+#include "kernel/rules.h"
 #include "database/commands.h"
-#include "config.h"
+#include "config/config.h"
 #include "http/http.h"
 #include "net/flows.h"
 #include "net/server.h"

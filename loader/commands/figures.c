@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "acl/acl.h"
-#include "attach/attach.h"
+#include "kernel/attach.h"
 #include "bpf/layout.h"
 #include "database/database.h"
 #include "net/client.h"

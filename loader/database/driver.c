@@ -4,7 +4,7 @@
  * seen, and it would be the same.
  */
 #include "acl/acl.h"
-#include "attach/attach.h"
+#include "kernel/attach.h"
 #include "database/database.h"
 
 #include <stdlib.h>

@@ -21,6 +21,7 @@
 #include <sys/queue.h>
 
 #include "net/stats.h"
+#include "protocol/reply.h"
 
 struct caller;
 struct command;

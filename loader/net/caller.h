@@ -18,7 +18,7 @@
 
 #include "connection.h"
 #include "executor.h"
-#include "resp.h"
+#include "protocol/resp.h"
 #include "session.h"
 #include "worker.h"
 

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-#include "config.h"
+#include "config/config.h"
 #include "store/store.h"
 
 struct server;

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <sys/queue.h>
 
-#include "reply.h"
+#include "protocol/reply.h"
 
 struct acl_user;
 struct command;

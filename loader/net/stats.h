@@ -69,16 +69,4 @@ static inline uint64_t time_bucket_end(unsigned int i)
 	return octave < 3 ? i + 1 : (uint64_t)(TIME_STEPS + i % TIME_STEPS + 1) << (octave - 3);
 }
 
-#define ERROR_CODES    32 /* more, longer and empty ones are counted in `total` only */
-#define ERROR_CODE_MAX 16
-
-/* Error replies of a worker by their code, the first word ("ERR", "WRONGTYPE"). */
-struct error_counts {
-	uint64_t total;
-	struct {
-		char code[ERROR_CODE_MAX];
-		uint64_t count;
-	} each[ERROR_CODES];
-};
-
 #endif

@@ -14,7 +14,7 @@
 #include <stddef.h>
 
 #include "connection.h"
-#include "resp.h"
+#include "protocol/resp.h"
 
 struct input {
 	char *data;	      /* owned, unless `shared` */

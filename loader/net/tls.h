@@ -15,7 +15,7 @@
 #include <openssl/ssl.h>
 #include <stddef.h>
 
-#include "config.h"
+#include "config/config.h"
 #include "connection.h"
 
 /*

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "attach/rules.h"
+#include "kernel/rules.h"
 #include "store/store.h"
 
 #define UDP_SOCKETS_MAX (CONFIG_MAX_BIND + 2)

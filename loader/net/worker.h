@@ -29,6 +29,7 @@
 #include <sys/queue.h>
 
 #include "handshake.h"
+#include "protocol/reply.h"
 #include "stats.h"
 
 #define READ_BYTES 65536

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "config.h"
+#include "config/config.h"
 #include "util/log.h"
 
 #define BUSY_RETRIES 1000

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "aof.h"
-#include "config.h"
+#include "config/config.h"
 #include "fill.h"
 #include "rdb.h"
 #include "snapshot.h"

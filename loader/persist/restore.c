@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "aof.h"
-#include "config.h"
+#include "config/config.h"
 #include "manifest.h"
 #include "util/files.h"
 #include "util/text.h"

@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 #include "aside.h"
-#include "config.h"
+#include "config/config.h"
 #include "fill.h"
 #include "image.h"
 #include "rdb.h"

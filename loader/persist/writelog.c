@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "aof.h"
-#include "config.h"
+#include "config/config.h"
 #include "events/consumer.h"
 #include "fill.h"
 #include "image.h"

@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "net/resp.h"
+#include "protocol/resp.h"
 
 struct caller;
 struct interpreter;

@@ -27,7 +27,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "attach/bpf.h"
+#include "kernel/bpf.h"
 #include "bpf/condition.h"
 #include "bpf/layout.h"
 #include "feed.h"

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "attach/bpf.h"
+#include "kernel/bpf.h"
 #include "bpf/layout.h"
 #include "store.h"
 

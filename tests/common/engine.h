@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct bpf; /* loader/attach/bpf.h, whose headers and the BPF programs' cannot stand together */
+struct bpf; /* loader/kernel/bpf.h, whose headers and the BPF programs' cannot stand together */
 
 /* A map as the object defines it. */
 struct engine_map {

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/config.h"
+#include "loader/config/config.h"
 #include "loader/persist/snapshot.h"
 #include "userstore.h"
 

@@ -21,7 +21,7 @@
 #include <bpf/libbpf.h>
 
 #include "bpf/layout.h"
-#include "loader/attach/bpf.h"
+#include "loader/kernel/bpf.h"
 
 #define CPUS	     4
 #define MAPS_MOST    32

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "bpf/layout.h"
-#include "loader/attach/bpf.h"
+#include "loader/kernel/bpf.h"
 #include "loader/store/store.h"
 #include "loader/store/open.h"
 #include "packet.h"

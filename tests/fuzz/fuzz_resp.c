@@ -4,14 +4,14 @@
  * bytes choose the limits and how the rest is split.
  *
  *   clang -g -O1 -std=gnu17 -D_GNU_SOURCE -I. -Iloader -fsanitize=fuzzer,address,undefined \
- *           tests/fuzz/fuzz_resp.c loader/net/resp.c loader/util/text.c -o build/fuzz_resp
+ *           tests/fuzz/fuzz_resp.c loader/protocol/resp.c loader/util/text.c -o build/fuzz_resp
  *   build/fuzz_resp -max_total_time=300 -max_len=24000 CORPUS
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/net/resp.h"
+#include "loader/protocol/resp.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -21,7 +21,7 @@
 #include <bpf/bpf.h>
 
 #include "bpf/layout.h"
-#include "loader/attach/rules.h"
+#include "loader/kernel/rules.h"
 #include "loader/store/store.h"
 #include "loader/store/impl.h"
 #include "loader/util/clock.h"

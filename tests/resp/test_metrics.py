@@ -28,7 +28,7 @@ classic = pytest.importorskip("prometheus_client.parser")
 OPEN = "application/openmetrics-text"
 PROMETHEUS = ("application/openmetrics-text;version=1.0.0,application/openmetrics-text;"
               "version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1")
-CONNECTIONS = 16  # HTTP_CONNECTIONS of loader/config.h
+CONNECTIONS = 16  # HTTP_CONNECTIONS of loader/config/config.h
 LAYOUT = (ROOT / "bpf/layout.h").read_text()
 COUNTERS = re.findall(r"X\((\w+)\)", re.search(
     r"#define XKV_STATISTICS\(X\)(.*?)\n#define XKV_COUNTERS", LAYOUT, re.DOTALL)[1])

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "bpf/layout.h"
-#include "loader/config.h"
+#include "loader/config/config.h"
 #include "loader/persist/snapshot.h"
 #include "loader/store/store.h"
 #include "loader/util/clock.h"

@@ -68,9 +68,9 @@ def test_every_picture_is_shown(picture):
 
 
 def directives():
-    """{name: (default, at run time)} of the table in loader/config.c."""
+    """{name: (default, at run time)} of the table in loader/config/config.c."""
     table = re.search(r"^static const struct directive table\[\] = \{(.*?)^\};",
-                      read(ROOT / "loader/config.c"),
+                      read(ROOT / "loader/config/config.c"),
                       re.S | re.M)[1]
     rows = re.findall(r'^\t\{ "([a-z-]+)", &(\w+), [^,]+,\s*"([^"]*)",(.*?)\},$', table,
                       re.S | re.M)

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "loader/config_impl.h"
+#include "loader/config/config_impl.h"
 #include "loader/util/glob.h"
 #include "loader/util/text.h"
 

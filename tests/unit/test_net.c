@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 #include "loader/util/log.h"
-#include "loader/attach/rules.h"
+#include "loader/kernel/rules.h"
 
 static const struct config *cfg;
 static struct rules held;

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "loader/net/reply.h"
-#include "loader/net/resp.h"
+#include "loader/protocol/reply.h"
+#include "loader/protocol/resp.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define LITERAL(s)   (s), sizeof(s) - 1

@@ -26,7 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "loader/config.h"
+#include "loader/config/config.h"
 #include "loader/persist/rdb.h"
 #include "loader/persist/snapshot.h"
 #include "loader/util/log.h"

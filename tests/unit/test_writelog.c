@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "loader/config.h"
+#include "loader/config/config.h"
 #include "loader/persist/aof.h"
 #include "loader/persist/manifest.h"
 #include "loader/persist/rdb.h"

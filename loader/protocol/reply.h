@@ -13,11 +13,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "outbox.h"
+#include "util/outbox.h"
 
 enum protocol { PROTOCOL_RESP2 = 2, PROTOCOL_RESP3 = 3 }; /* the numbers of HELLO */
 
-struct error_counts;
+#define ERROR_CODES    32 /* more, longer and empty ones are counted in `total` only */
+#define ERROR_CODE_MAX 16
+
+/* Error replies by their code, the first word ("ERR", "WRONGTYPE"). */
+struct error_counts {
+	uint64_t total;
+	struct {
+		char code[ERROR_CODE_MAX];
+		uint64_t count;
+	} each[ERROR_CODES];
+};
 
 struct reply {
 	struct outbox out;

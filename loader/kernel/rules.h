@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 
 #include "bpf/layout.h"
-#include "config.h"
+#include "config/config.h"
 
 #define RULES_LINKS_MAX 66 /* the interface, loopback, and 64 VLANs and masters */
 

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "stats.h"
 #include "util/text.h"
 
 void reply_init(struct reply *r, enum protocol protocol, size_t limit)

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "config.h"
+#include "config/config.h"
 
 /*
  * To be called with the pin directory locked, before anything in it is adopted.  A store of our

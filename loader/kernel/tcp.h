@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "bpf/tcp.h"
-#include "config.h"
+#include "config/config.h"
 
 struct attach;
 

@@ -26,7 +26,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "net/resp.h"
+#include "protocol/resp.h"
 #include "util/log.h"
 
 #define CONFIG_MAX_BIND	  16
