@@ -8,6 +8,7 @@
  *   events/    the listener of the change feed
  *   protocol/  RESP: its parser, and the encoder of replies
  *   net/       event loop, clients, and the UDP requests that XDP passes on
+ *   housekeeping/  `save` rules, active expiry, signals, shutdown
  *   database/  what commands are made of: their table, dispatch, transactions, long ones
  *   commands/  what a RESP command does; acl/, pubsub/, script/, tracking/: the larger topics
  *   persist/   snapshots: the store to a file and back
@@ -28,6 +29,7 @@
 #include "kernel/rules.h"
 #include "database/commands.h"
 #include "config/config.h"
+#include "housekeeping/housekeeping.h"
 #include "http/http.h"
 #include "net/flows.h"
 #include "net/server.h"
@@ -403,6 +405,8 @@ static void adopt(void *arg, const struct config *next)
 	config_free(x->cfg);
 	x->cfg = x->rules.cfg = x->attach.cfg = next;
 	publish_batch(x, false);
+	if (x->server)
+		server_follow_saves(x->server);
 }
 
 static const char *refuse(void *arg, const struct sockaddr *peer)
@@ -491,7 +495,9 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 	x->server = server_new(&options, err, ERR_LEN);
 	if (!x->server)
 		return -EINVAL;
-	ret = server_listen(x->server, err, ERR_LEN);
+	ret = housekeeping_begin(x->server);
+	if (!ret)
+		ret = server_listen(x->server, err, ERR_LEN);
 	if (!ret)
 		ret = udp_open(&x->udp, x->cfg, &x->rules, server_ctx(x->server),
 			       server_stat(x->server), server_datagrams(x->server), err, ERR_LEN);
@@ -582,13 +588,14 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 static void stop(struct xkvd *x)
 {
 	say_stopping(x);
-	if (x->server)
+	if (x->server) {
+		housekeeping_end(x->server);
 		server_free(x->server);
+	}
 	http_close(x->http);
 	flows_free(x->flows);
 	udp_close(&x->udp);
 	rules_close(&x->rules);
-	snapshot_wait();
 	writelog_close(true);
 	store_close(x->store);
 	attach_close(&x->attach);

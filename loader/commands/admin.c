@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "housekeeping/housekeeping.h"
 #include "persist/snapshot.h"
 #include "persist/writelog.h"
 #include "util/glob.h"

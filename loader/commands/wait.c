@@ -4,6 +4,7 @@
  * confirm, so there is none to wait for.
  */
 #include "database/database.h"
+#include "housekeeping/housekeeping.h"
 #include "persist/writelog.h"
 #include "store/feed.h"
 #include "util/clock.h"

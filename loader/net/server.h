@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The RESP front end and its event loop: listeners, clients, timers, signals, `save` rules and
- * active expiry.  Everything here is called from one thread.  main() makes a store and a
- * configuration, then:
+ * The RESP front end and its event loops: listeners, workers, clients, and watchers that others add.
+ * Everything here is called from one thread.  main() makes a store and a configuration, then:
  *
  *	s = server_new(&options, err, sizeof(err));
+ *	housekeeping_begin(s);
  *	server_listen(s, err, sizeof(err));
  *	server_add_fd(s, udp_fd, USES_CONTEXT, on_datagram, udp);
  *	code = server_run(s);
+ *	housekeeping_end(s);
  *	server_free(s);
  */
 #ifndef XKV_SERVER_H
@@ -95,13 +96,9 @@ uint64_t *server_stat(struct server *s);
 struct durations *server_datagrams(struct server *s);
 
 /*
- * Runs until SIGTERM, SIGINT or SHUTDOWN; notifies systemd of READY and STOPPING.  With `save`
- * rules the data is saved first, and if that fails the server continues.  Returns the program's
- * exit code; a second signal ends the process at once with 1.
+ * Runs until housekeeping ends it (housekeeping/housekeeping.h: SIGTERM, SIGINT, SHUTDOWN), and tells
+ * systemd that it is ready.  Returns the program's exit code.
  */
 int server_run(struct server *s);
-
-/* Ends server_run() after the current callbacks: what SIGTERM does. */
-void server_stop(struct server *s);
 
 #endif

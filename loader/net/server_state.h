@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What there is once per process: options, listeners, signals, `save` rules, and what INFO reports
- * of the whole server.  For net/ and what is above it; main() needs server.h only.  Changed by the
+ * What there is once per process: options, listeners, and what INFO reports of the whole server.  For net/ and what is above it; main() needs server.h only.  Changed by the
  * worker that has all locks (worker.h), and read by those who have their own.
  */
 #ifndef XKV_SERVER_STATE_H
@@ -51,12 +50,10 @@ struct server {
 	struct ssl_ctx_st *tls;	     /* for new connections; NULL without `tls-port` */
 	struct ssl_ctx_st *tls_next; /* of a configuration that is being set */
 	bool following_addresses;    /* a port that is in use may be one of our own listeners */
-	ev_timer accept_pause, second, expiry;
-	ev_signal on_term, on_int, on_usr1, on_hup;
-	ev_io snapshot_done;
-	struct waiters saves;	    /* those who have sent SAVE */
-	struct waiters log_waiters; /* WAITAOF, and the first one's end of patience */
-	ev_timer log_wait_end;
+	ev_timer accept_pause;
+	struct housekeeping *housekeeping; /* housekeeping/housekeeping.h; NULL = none yet */
+	struct waiters saves;		   /* those who have sent SAVE */
+	struct waiters log_waiters;	   /* WAITAOF */
 	struct extra *extras;
 	uint64_t last_client_id;
 	struct flows *flows;   /* not owned; NULL = the driver answers no client over TCP */
@@ -78,19 +75,12 @@ struct server {
 	bool writes_refused;
 	char log_error[256]; /* why it cannot, "" = it can */
 	bool replies_wait;   /* for the disk: appendfsync always */
-	ev_async log_told;   /* one of them may have changed */
 	bool expiry_off;     /* DEBUG SET-ACTIVE-EXPIRE 0 */
 	bool stopping;	     /* nothing is executed any more */
 	bool ended;	     /* workers end their loops */
-	double signalled;    /* when SIGTERM or SIGINT came and saving failed, 0 = never */
 	/* executor.server_bytes, used by database/ only */
 	_Alignas(max_align_t) char commands[];
 };
-
-enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };
-
-/* Saves and ends the loop; false (and the server continues) if saving failed and not `force`. */
-bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
 
 /* CONFIG SET: see config_set_live(). */
 int server_configure(struct server *s, const struct config_pair *pairs, unsigned int count,
@@ -108,15 +98,6 @@ static inline unsigned int server_port(const struct server *s)
 {
 	return s->cfg->port ? s->cfg->port : s->cfg->tls_port;
 }
-
-/*
- * Refuses writes, or takes them again, as the last snapshot, the write log and the configuration
- * require; wakes those who wait for the log.
- */
-void server_follow_saves(struct server *s);
-
-/* Wakes log_waiters at this time (monotonic ns) at the latest; before, when the log has more. */
-void server_wake_log_waiters(struct server *s, uint64_t at_ns);
 
 /* How many clients the limit of open files permits, `wanted` at most; tries to raise it. */
 unsigned int server_clients_possible(const struct server *s, unsigned int wanted);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "loader/database/commands.h"
+#include "loader/housekeeping/housekeeping.h"
 #include "loader/util/log.h"
 #include "loader/net/server.h"
 #include "loader/persist/snapshot.h"
@@ -69,6 +70,7 @@ static int hold_fd(void)
 
 struct respd {
 	struct store *store;
+	struct server *server;
 	const struct config **cfg;
 };
 
@@ -79,6 +81,8 @@ static void adopt(void *arg, const struct config *next)
 	store_limit(d->store, next->maxmemory, next->maxmemory_policy);
 	config_free(*d->cfg);
 	*d->cfg = next;
+	if (d->server)
+		server_follow_saves(d->server);
 }
 
 static int serve(struct store *st, const struct config **cfg, const char *file, int signal)
@@ -97,10 +101,14 @@ static int serve(struct store *st, const struct config **cfg, const char *file, 
 
 	if (!s)
 		return fail(err);
-	if (hold.fd < 0 || server_add_fd(s, hold.fd, USES_CONTEXT, on_hold_signal, &hold))
+	d.server = s;
+	if (housekeeping_begin(s))
+		ret = fail("out of memory");
+	else if (hold.fd < 0 || server_add_fd(s, hold.fd, USES_CONTEXT, on_hold_signal, &hold))
 		ret = fail("cannot catch SIGUSR2");
 	else
 		ret = server_listen(s, err, sizeof(err)) ? fail(err) : server_run(s);
+	housekeeping_end(s);
 	server_free(s);
 	close(hold.fd);
 	return ret;

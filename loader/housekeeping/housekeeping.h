@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a server does beside serving: snapshots by `save` rules, refusing writes that could not be
+ * kept, active expiry, signals, shutdown.  Called by the thread of the first worker, with all locks
+ * (net/worker.h).
+ */
+#ifndef XKV_HOUSEKEEPING_H
+#define XKV_HOUSEKEEPING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "net/server_state.h"
+
+/* Between server_new() and server_run().  0 or -ENOMEM. */
+int housekeeping_begin(struct server *s);
+
+/* After server_run(), or without it: last replies, and snapshots that are being written. */
+void housekeeping_end(struct server *s);
+
+/*
+ * Refuses writes, or takes them again, as the last snapshot, the write log and the configuration
+ * require; wakes those who wait for the log.  To be called when one of them has changed.
+ */
+void server_follow_saves(struct server *s);
+
+/* Wakes log_waiters at this time (monotonic ns) at the latest; before, when the log has more. */
+void server_wake_log_waiters(struct server *s, uint64_t at_ns);
+
+enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };
+
+/* Saves and ends the loop; false (and the server continues) if saving failed and not `force`. */
+bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
+
+#endif

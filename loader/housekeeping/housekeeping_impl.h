@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of housekeeping/ share. */
+#ifndef XKV_HOUSEKEEPING_IMPL_H
+#define XKV_HOUSEKEEPING_IMPL_H
+
+#include <ev.h>
+
+#include "housekeeping.h"
+
+/* The watchers; all run in the loop of the server's first worker. */
+struct housekeeping {
+	struct server *srv;
+	ev_timer expiry;
+	ev_async log_told;     /* the write log has more on disk, or cannot be written */
+	ev_timer log_wait_end; /* when the patience of the first of log_waiters ends */
+	ev_signal on_term, on_int, on_usr1, on_hup;
+	double signalled; /* when SIGTERM or SIGINT came and saving failed, 0 = never */
+};
+
+/* 0 or -ENOMEM. */
+int saves_begin(struct housekeeping *h);
+void saves_end(struct housekeeping *h);
+
+void expiry_begin(struct housekeeping *h);
+void expiry_end(struct housekeeping *h);
+
+/* SIGTERM and SIGINT end the server, SIGUSR1 and SIGHUP open the log again. */
+void signals_begin(struct housekeeping *h);
+/* So that another server of this process can have them. */
+void signals_end(struct housekeeping *h);
+
+/* What was done is acknowledged, when the log has it. */
+void replies_send_last(struct server *s);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Saving by `save` rules, and what a snapshot or a write log that fails does to writes; those who
+ * wait for one of them.
+ */
+#include <string.h>
+
+#include "housekeeping_impl.h"
+#include "net/client.h"
+#include "persist/snapshot.h"
+#include "persist/writelog.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define SAVE_RETRY 5 /* seconds before a background save that failed is tried again */
+
+/*
+ * Whether a rule requires a save.  While writes are refused one is due in any case: without changes
+ * no rule would ever hold.
+ */
+static bool save_is_due(const struct server *s, const struct snapshot_info *info)
+{
+	uint64_t changes = snapshot_changes(s->store);
+	double now = monotonic_seconds();
+
+	if (!info->last_ok && now - info->tried_at <= SAVE_RETRY)
+		return false;
+	if (s->writes_refused)
+		return true;
+	for (unsigned int i = 0; i < s->cfg->save_count; i++) {
+		const struct save_rule *rule = &s->cfg->save[i];
+
+		if (changes < rule->changes || now - info->saved_at <= rule->seconds)
+			continue;
+		log_notice("%u changes in %u seconds. Saving...", rule->changes, rule->seconds);
+		return true;
+	}
+	return false;
+}
+
+static void check_save_rules(struct server *s)
+{
+	struct snapshot_info info;
+	int ret;
+
+	snapshot_status(&info);
+	if (!s->cfg->save_count || info.in_progress || !save_is_due(s, &info))
+		return;
+	ret = snapshot_bgsave(s->store, s->cfg);
+	if (ret)
+		log_warning("cannot save in the background: %s", strerror(-ret));
+}
+
+static void say_refused(const struct server *s, const char *save_error)
+{
+	if (!s->writes_refused)
+		log_notice("writes are taken again");
+	else if (s->log_error[0])
+		log_warning("writes are refused until the write log can be written: %s",
+			    s->log_error);
+	else
+		log_warning("writes are refused until a snapshot succeeds "
+			    "(stop-writes-on-bgsave-error): %s",
+			    save_error);
+}
+
+/* Over UDP they are also refused if replies have to wait for the disk: the driver cannot. */
+void server_follow_saves(struct server *s)
+{
+	bool waited = s->replies_wait, refused = s->writes_refused;
+	struct snapshot_info info;
+
+	snapshot_status(&info);
+	writelog_refuses(s->log_error);
+	s->replies_wait = s->cfg->appendonly && s->cfg->appendfsync == APPENDFSYNC_ALWAYS;
+	s->writes_refused =
+		s->log_error[0] || (s->cfg->stop_writes && s->cfg->save_count && info.stop_writes);
+	if (s->flows && s->writes_refused != refused)
+		flows_take_back(s->flows);
+	store_refuse_writes(s->store, s->writes_refused || s->replies_wait);
+	waiters_wake(&s->log_waiters);
+	if (s->writes_refused != refused)
+		say_refused(s, info.last_error);
+	if (s->replies_wait && !waited && s->cfg->interface[0])
+		log_warning("appendfsync always: writes over UDP are refused (READ_ONLY), because "
+			    "the driver cannot wait for the disk before it replies");
+}
+
+static void on_log_told(struct ev_loop *loop, ev_async *w, int events)
+{
+	struct server *s = ((struct housekeeping *)w->data)->srv;
+
+	(void)loop;
+	(void)events;
+	worker_take_all(s->worker[0]);
+	server_follow_saves(s);
+}
+
+static void on_log_wait_end(struct ev_loop *loop, ev_timer *w, int events)
+{
+	struct server *s = ((struct housekeeping *)w->data)->srv;
+
+	(void)loop;
+	(void)events;
+	worker_take_all(s->worker[0]);
+	waiters_wake(&s->log_waiters);
+}
+
+void server_wake_log_waiters(struct server *s, uint64_t at_ns)
+{
+	ev_timer *end = &s->housekeeping->log_wait_end;
+	uint64_t now = monotonic_ns();
+	double in = at_ns > now ? (double)(at_ns - now) / 1e9 : 0;
+
+	ev_now_update(s->loop); /* it may have waited for long */
+	if (ev_is_active(end) && ev_timer_remaining(s->loop, end) <= in)
+		return;
+	ev_timer_stop(s->loop, end);
+	ev_timer_set(end, in, 0.);
+	ev_timer_start(s->loop, end);
+	worker_wake(s->worker[0]);
+}
+
+/* By any thread. */
+static void log_tells(void *arg)
+{
+	struct housekeeping *h = arg;
+	struct server *s = h->srv;
+
+	ev_async_send(s->loop, &h->log_told);
+	for (unsigned int i = 0; i < s->worker_count; i++)
+		ev_async_send(s->worker[i]->loop, &s->worker[i]->wake);
+}
+
+static bool every_second(void *arg)
+{
+	struct server *s = arg;
+
+	check_save_rules(s);
+	writelog_second();
+	server_follow_saves(s);
+	s->opt.executor->sample(s);
+	return false;
+}
+
+static bool on_snapshot_done(void *arg)
+{
+	struct server *s = arg;
+	struct snapshot_info info;
+
+	snapshot_reap();
+	snapshot_status(&info);
+	if (!info.last_ok)
+		log_warning("background save failed: %s", info.last_error);
+	server_follow_saves(s);
+	waiters_wake(&s->saves);
+	return false;
+}
+
+int saves_begin(struct housekeeping *h)
+{
+	struct server *s = h->srv;
+	int ret = server_add_timer(s, 1., USES_CONTEXT, every_second, s);
+
+	ev_async_init(&h->log_told, on_log_told);
+	ev_init(&h->log_wait_end, on_log_wait_end);
+	h->log_told.data = h->log_wait_end.data = h;
+	ev_async_start(s->loop, &h->log_told);
+	writelog_tell(log_tells, h);
+	/* An xkvd that was killed may have left them refused. */
+	server_follow_saves(s);
+	if (!ret && snapshot_event_fd() >= 0)
+		ret = server_add_fd(s, snapshot_event_fd(), USES_NO_CONTEXT, on_snapshot_done, s);
+	return ret;
+}
+
+void saves_end(struct housekeeping *h)
+{
+	writelog_tell(NULL, NULL);
+	ev_async_stop(h->srv->loop, &h->log_told);
+	ev_timer_stop(h->srv->loop, &h->log_wait_end);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The sockets that clients connect to, and accepting them: server_listen() and
+ * server_follow_addresses() of server.h.  In the loop of the first worker.
+ */
+#ifndef XKV_LISTEN_H
+#define XKV_LISTEN_H
+
+#include "server_state.h"
+
+void listeners_init(struct server *s);
+
+/* From now on clients are accepted, or not any more. */
+void listeners_start(struct server *s);
+void listeners_stop(struct server *s);
+
+/* Also removes the file of a Unix socket. */
+void listeners_close(struct server *s);
+
+/* Is every address listened on that the interface gets?  Not if `bind` names addresses. */
+bool listeners_follow(const struct server *s);
+
+#endif
