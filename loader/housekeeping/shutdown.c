@@ -86,7 +86,7 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
 	s->stopping = true;
 	if (s->flows)
 		flows_take_back(s->flows); /* what is written now would not be saved */
-	replies_send_last(s);	   /* saving may take long */
+	replies_send_last(s);		   /* saving may take long */
 	second_signal_exits(s->housekeeping, true);
 	if (wanted)
 		sd_notify(0, "STOPPING=1\nSTATUS=Saving the final snapshot");

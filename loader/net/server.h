@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The RESP front end and its event loops: listeners, workers, clients, and watchers that others add.
- * Everything here is called from one thread.  main() makes a store and a configuration, then:
+ * The RESP front end and its event loops: listeners, workers, clients, and watchers that others
+ * add.  Everything here is called from one thread.  main() makes a store and a configuration, then:
  *
  *	s = server_new(&options, err, sizeof(err));
  *	housekeeping_begin(s);
@@ -96,8 +96,8 @@ uint64_t *server_stat(struct server *s);
 struct durations *server_datagrams(struct server *s);
 
 /*
- * Runs until housekeeping ends it (housekeeping/housekeeping.h: SIGTERM, SIGINT, SHUTDOWN), and tells
- * systemd that it is ready.  Returns the program's exit code.
+ * Tells systemd that it is ready, and runs until SIGTERM, SIGINT or SHUTDOWN
+ * (housekeeping/housekeeping.h).  Returns the program's exit code.
  */
 int server_run(struct server *s);
 

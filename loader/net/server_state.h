@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What there is once per process: options, listeners, and what INFO reports of the whole server.  For net/ and what is above it; main() needs server.h only.  Changed by the
- * worker that has all locks (worker.h), and read by those who have their own.
+ * What there is once per process: options, listeners, and what INFO reports of the whole server.
+ * For net/ and what is above it; main() needs server.h only.  Changed by the worker that has all
+ * locks (worker.h), and read by those who have their own.
  */
 #ifndef XKV_SERVER_STATE_H
 #define XKV_SERVER_STATE_H
