@@ -286,7 +286,10 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 			      ERR_LEN);
 	if (!x->store)
 		return -EINVAL;
-	x->resumed = x->cfg->appendonly && !x->fresh && writelog_resume(x->store, x->cfg);
+	if (x->cfg->appendonly && !x->fresh)
+		ret = writelog_resume(x->store, x->cfg, &x->resumed, err, ERR_LEN);
+	if (ret)
+		return ret;
 	feed_adopted(x->store); /* its subscribers are gone */
 	store_databases(x->store, x->cfg->databases);
 	if (x->bpf.adopted && !x->fresh)
@@ -389,8 +392,9 @@ static int apply(void *arg, const struct config *next, char *err, size_t err_len
 
 	if (!ret)
 		ret = rules_publish(&x->rules, next, err, err_len);
-	if (!ret)
-		ret = writelog_configure(x->store, next, true, err, err_len);
+	/* its errors are not those that CONFIG SET has sentences of its own for */
+	if (!ret && writelog_configure(x->store, next, true, err, err_len))
+		ret = -EIO;
 	/* Last, because it cannot be undone: a lower limit evicts keys. */
 	if (!ret)
 		store_limit(x->store, next->maxmemory, next->maxmemory_policy);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define LINE_MAX_LEN 1024 /* as in Redis */
+#define RESTORED     "#XKV:restored"
 
 int manifest_add(struct manifest *m, const char *name, uint64_t seq, char type)
 {
@@ -25,14 +26,21 @@ int manifest_add(struct manifest *m, const char *name, uint64_t seq, char type)
 	return 0;
 }
 
-uint64_t manifest_last(const struct manifest *m, char type)
+const struct manifest_file *manifest_newest(const struct manifest *m, char type)
 {
-	uint64_t last = 0;
+	const struct manifest_file *newest = NULL;
 
 	for (unsigned int i = 0; i < m->count; i++)
-		if (m->file[i].type == type && m->file[i].seq > last)
-			last = m->file[i].seq;
-	return last;
+		if (m->file[i].type == type && (!newest || m->file[i].seq > newest->seq))
+			newest = &m->file[i];
+	return newest;
+}
+
+uint64_t manifest_last(const struct manifest *m, char type)
+{
+	const struct manifest_file *newest = manifest_newest(m, type);
+
+	return newest ? newest->seq : 0;
 }
 
 const struct manifest_file *manifest_find(const struct manifest *m, char type)
@@ -104,6 +112,7 @@ static const char *manifest_read_line(struct manifest *m, char *line)
 	struct manifest_file f = { 0 };
 
 	line[strcspn(line, "\r\n")] = '\0';
+	m->restored |= !strcmp(line, RESTORED);
 	if (!*line || *line == '#')
 		return NULL;
 	if (!read_pairs(line, &f) || !f.name[0] || !f.seq || !f.type || !strchr("bih", f.type))
@@ -173,6 +182,8 @@ static int write_lines(const struct manifest *m, int fd)
 		close(fd);
 		return ret;
 	}
+	if (m->restored)
+		fputs(RESTORED "\n", out);
 	for (unsigned int i = 0; i < m->count; i++) {
 		fputs("file ", out);
 		write_name(out, m->file[i].name);

@@ -25,6 +25,7 @@ struct manifest_file {
 struct manifest {
 	struct manifest_file *file; /* owned; in their order: base, increments */
 	unsigned int count;
+	bool restored; /* a line #XKV:restored: of --restore-until, and nobody has served it yet */
 };
 
 /*
@@ -42,6 +43,8 @@ int manifest_write(const struct manifest *m, int dir_fd, const char *name);
 
 /* Adds a file at the end.  0 or -ENOMEM. */
 int manifest_add(struct manifest *m, const char *name, uint64_t seq, char type);
+/* The file of this type with the greatest number, NULL = there is none. */
+const struct manifest_file *manifest_newest(const struct manifest *m, char type);
 /* The greatest number of a file of this type, 0 = there is none. */
 uint64_t manifest_last(const struct manifest *m, char type);
 /* The first file of this type, NULL = there is none. */

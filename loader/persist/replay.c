@@ -454,6 +454,11 @@ static int run_command(void *arg, unsigned int argc, const struct aof_arg *argv,
 
 /* ---- files ----------------------------------------------------------------------- */
 
+static bool read_owner(const char *line, struct replay_owner *owner)
+{
+	return sscanf(line, "XKV:log %16[0-9a-f] %16[0-9a-f]", owner->id, owner->store) > 0;
+}
+
 /* What write_head() and write_position() of writelog.c say. */
 static int on_annotation(void *arg, const char *line, uint64_t end)
 {
@@ -462,7 +467,7 @@ static int on_annotation(void *arg, const char *line, uint64_t end)
 
 	if (strncmp(line, "XKV:", 4) != 0)
 		return 0;
-	if (sscanf(line + 4, "log %16[0-9a-f]", r->end->id) == 1) {
+	if (read_owner(line, &r->end->owner)) {
 		for (unsigned int i = 0; i < STORE_DATABASES; i++)
 			r->end->number[i] = (uint8_t)i;
 	} else if (sscanf(line + 4, "db %u %u", &db, &number) == 2) {
@@ -646,8 +651,49 @@ int replay_find_end(const struct replay_place *place, struct replay_end *end, ch
 	*end = (struct replay_end){ 0 };
 	*err = '\0';
 	ret = read_files(&r);
-	if (!ret && end->id[0])
+	if (!ret && end->owner.id[0])
 		ret = libraries_use(&r.libraries);
 	libraries_free(&r.libraries);
 	return ret;
+}
+
+/* ---- whose it is --------------------------------------------------------------------- */
+
+static int owner_line(void *arg, const char *line, uint64_t end)
+{
+	(void)end;
+	return read_owner(line, arg) ? -ECANCELED : 0;
+}
+
+/* They are in front of the first command. */
+static int owner_ends(void *arg, unsigned int argc, const struct aof_arg *argv, uint64_t offset)
+{
+	(void)arg;
+	(void)argc;
+	(void)argv;
+	(void)offset;
+	return -ECANCELED;
+}
+
+int replay_find_owner(const struct replay_place *place, struct replay_owner *owner, char *err,
+		      size_t err_len)
+{
+	const struct aof_sink sink = { owner_ends, owner_line, owner };
+	const struct manifest_file *last = manifest_newest(place->manifest, 'i');
+	struct aof_report rep;
+	int fd, ret;
+
+	*owner = (struct replay_owner){ 0 };
+	if (!last)
+		return 0;
+	fd = openat(place->dir_fd, last->name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) {
+		ret = -errno;
+		snprintf(err, err_len, "%s/%s cannot be opened: %s", place->path, last->name,
+			 strerror(-ret));
+		return ret;
+	}
+	aof_read(fd, 0, UINT64_MAX, &sink, &rep); /* damage: whoever reads all of it says so */
+	close(fd);
+	return 0;
 }

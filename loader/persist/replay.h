@@ -31,11 +31,21 @@ struct replay_place {
 int replay_load(const struct replay_place *place, struct store *st, const struct config *cfg,
 		uint64_t *keys, char *err, size_t err_len);
 
+/* Whose the last increment is: what its first lines say. */
+struct replay_owner {
+	char id[17];	/* of the reader in the feed; "" = the file is another server's */
+	char store[17]; /* store_identity(), in hexadecimal digits */
+};
+
+/* 0, or -errno with a sentence. */
+int replay_find_owner(const struct replay_place *place, struct replay_owner *owner, char *err,
+		      size_t err_len);
+
 /* What is needed to go on with the last increment. */
 struct replay_end {
-	char id[17];	   /* of the reader in the feed; "" = the file is another server's */
-	uint64_t position; /* in the feed, that it goes as far as, ... */
-	uint64_t size;	   /* ... and of the file there */
+	struct replay_owner owner;
+	uint64_t position;		 /* in the feed, that it goes as far as, ... */
+	uint64_t size;			 /* ... and of the file there */
 	uint8_t number[STORE_DATABASES]; /* how it calls databases, by stored number */
 };
 

@@ -305,6 +305,7 @@ int restore_until(const struct config *cfg, const struct restore_point *point, c
 	if (!ret)
 		ret = take_all(&r);
 	if (!ret) {
+		r.made.restored = true;
 		ret = manifest_write(&r.made, r.to, r.manifest);
 		if (ret)
 			say(&r, ret, "%s cannot be written: %s", r.manifest, strerror(-ret));

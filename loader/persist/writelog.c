@@ -24,6 +24,7 @@
 #include "rdb.h"
 #include "replay.h"
 #include "snapshot.h"
+#include "store/open.h"
 #include "store/store.h"
 #include "util/clock.h"
 #include "util/files.h"
@@ -652,7 +653,7 @@ static void increment_name(char name[NAME_MAX + 1], uint64_t seq)
 /* What another xkvd has to know to go on with the file. */
 static void write_head(struct aof_text *t, uint64_t position)
 {
-	aof_annotation(t, "XKV:log %s", state.id);
+	aof_annotation(t, "XKV:log %s %016" PRIx64, state.id, store_identity(state.st));
 	for (unsigned int db = 0; db < STORE_DATABASES; db++)
 		if (state.now.number[db] != db)
 			aof_annotation(t, "XKV:db %u %u", db, state.now.number[db]);
@@ -1163,6 +1164,32 @@ int writelog_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 	return ret;
 }
 
+/*
+ * Is the log one of this store?  Then the store has everything that is in it, or had.  A log of
+ * another one must not be replaced without a word: somebody may have put it there to be loaded.
+ */
+static int check_owner(const struct store *st, char *err, size_t err_len)
+{
+	const struct replay_place place = { state.dir_fd, state.path, &state.manifest };
+	struct replay_owner owner;
+	char mine[17];
+	int ret = replay_find_owner(&place, &owner, err, err_len);
+
+	snprintf(mine, sizeof(mine), "%016" PRIx64, store_identity(st));
+	if (ret || (!state.manifest.restored && !strcmp(owner.store, mine)))
+		return ret;
+	snprintf(err, err_len,
+		 "the write log in %s is not of the store in the kernel (%s), and would be "
+		 "replaced: to load it, stop xkvd, `xkvd --detach` (this deletes the data in the "
+		 "kernel) and start with appendonly yes; to keep the data in the kernel, move the "
+		 "directory away",
+		 state.path,
+		 state.manifest.restored ? "it was made by --restore-until"
+		 : owner.id[0]		 ? "it belonged to another one"
+					 : "it is of another server");
+	return -ENOTUNIQ;
+}
+
 /* Goes on with the last increment at its last position, if the feed still has what comes next. */
 static int writelog_try_resume(struct store *st, char *err, size_t err_len)
 {
@@ -1174,11 +1201,11 @@ static int writelog_try_resume(struct store *st, char *err, size_t err_len)
 
 	if (ret)
 		return ret;
-	if (!end.id[0] || !end.size) {
-		snprintf(err, err_len, "it is of another server");
+	if (!end.size) {
+		snprintf(err, err_len, "its last file was only begun");
 		return -ENOENT;
 	}
-	snprintf(state.id, sizeof(state.id), "%s", end.id);
+	snprintf(state.id, sizeof(state.id), "%s", end.owner.id);
 	ret = consumer_open(st, state.id, &logging, NULL, &state.consumer, &resumed);
 	if (ret) {
 		snprintf(err, err_len, "the change feed cannot be read: %s", strerror(-ret));
@@ -1202,25 +1229,27 @@ static int writelog_try_resume(struct store *st, char *err, size_t err_len)
 	return 0;
 }
 
-bool writelog_resume(struct store *st, const struct config *cfg)
+int writelog_resume(struct store *st, const struct config *cfg, bool *resumed, char *err,
+		    size_t err_len)
 {
-	char err[512];
-	int ret = open_dir(cfg, false, err, sizeof(err));
+	int ret = open_dir(cfg, false, err, err_len);
 
 	if (!ret)
-		ret = read_manifest(err, sizeof(err));
+		ret = read_manifest(err, err_len);
 	if (!ret)
-		ret = writelog_try_resume(st, err, sizeof(err));
-	state.resumed = !ret;
+		ret = check_owner(st, err, err_len);
 	if (!ret)
-		return true;
-	if (ret != -ENOENT || state.consumer)
+		ret = writelog_try_resume(st, err, err_len);
+	*resumed = state.resumed = !ret;
+	if (!ret)
+		return 0;
+	if (ret != -ENOTUNIQ && (ret != -ENOENT || state.consumer))
 		log_warning("%s is not gone on with, the store gets a new log: %s", state.path,
 			    err);
 	consumer_close(state.consumer, false);
 	state.consumer = NULL;
 	close_files();
-	return false;
+	return ret == -ENOTUNIQ ? ret : 0;
 }
 
 /* A name for the reader that no other log has had. */
@@ -1240,11 +1269,11 @@ static int begin_anew(struct store *st, const struct config *cfg, char *err, siz
 	bool resumed;
 	int ret = open_dir(cfg, true, err, err_len);
 
-	if (!ret) {
+	if (!ret)
 		ret = read_manifest(err, err_len);
-		ret = ret == -ENOENT ? 0 : ret;
-	}
-	if (ret)
+	if (!ret && !state.loaded)
+		ret = check_owner(st, err, err_len);
+	if (ret && ret != -ENOENT)
 		return ret;
 	ret = draw_id();
 	if (!ret)
@@ -1292,8 +1321,10 @@ static int begin_files(bool serving, char *err, size_t err_len)
 /* The increments that were loaded, and one more, are the log. */
 static int begin_behind(char *err, size_t err_len)
 {
-	int ret = switch_next(feed_reached(consumer_reader(state.consumer)));
+	int ret;
 
+	state.manifest.restored = false;
+	ret = switch_next(feed_reached(consumer_reader(state.consumer)));
 	state.others = size_of_others();
 	if (ret)
 		snprintf(err, err_len, "the write log in %s cannot be written: %s", state.path,

@@ -23,10 +23,12 @@ struct store;
 
 /*
  * For a store that has served before, before feed_adopted(): goes on with the log of an earlier
- * xkvd, if that is what the changes are missing in that were made since.  Else writelog_start()
- * begins anew: the store has everything.  Returns whether functions were taken from the log.
+ * xkvd, if that is what the changes are missing in that were made since.  Else writelog_configure()
+ * begins anew: the store has everything.  *resumed: functions were taken from the log, too.
+ * 0; or -EEXIST with a sentence: the log is of another store, and would be replaced.
  */
-bool writelog_resume(struct store *st, const struct config *cfg);
+int writelog_resume(struct store *st, const struct config *cfg, bool *resumed, char *err,
+		    size_t err_len);
 
 /* A log that is there, but that `appendonly no` keeps from being loaded: it may be missed. */
 void writelog_warn_unread(const struct config *cfg);

@@ -42,6 +42,12 @@ void store_clock(struct store *st);
  */
 void store_clock_stop(struct store *st);
 
+/*
+ * Tells this store from all others, also in files: a digest of its hash secret, which a store draws
+ * when it is made and keeps as long as its maps are there.
+ */
+uint64_t store_identity(const struct store *st);
+
 /* The mapped configuration of the BPF programs; changes take effect at once. */
 struct xkv_config *store_config(struct store *st);
 /* The mapped secrets, kept apart from the configuration because users dump and share that. */

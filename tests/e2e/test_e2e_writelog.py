@@ -48,6 +48,10 @@ def log_dir(d):
     return d.dir / "appendonlydir"
 
 
+def files_of(directory):
+    return {path.name: path.read_bytes() for path in (directory / "appendonlydir").iterdir()}
+
+
 def increments(d):
     return sorted(log_dir(d).glob("*.incr.aof"))
 
@@ -325,6 +329,34 @@ def test_large_transactions(xkvd, length):
     assert set(redis.mget(keys)) == {b"b" * length}
     assert set(redis.mget(*many)) == {b"c" * 200}
     assert redis.dbsize() == 2 * 65536
+
+
+def test_killed_while_the_log_is_loaded(xkvd):
+    """What was loaded so far is removed, and the log is loaded: it wins until the store serves."""
+    d = xkvd(*OPTIONS, "--max-keys", "200000")
+    keys = 60_000
+    for start in range(0, keys, 5000):
+        d.redis().mset({f"key:{i}": f"{i:0100}" for i in range(start, start + 5000)})
+    written(d)
+    d.stop()
+    d.detach()
+    before = files_of(d.dir)
+    draw, early = random.Random(3), 0
+    for _ in range(12 if LONG else 4):
+        log = len(d.log())
+        d.start(wait=False)
+        wait_for(lambda: (d.pins / "xkv_config").exists() or d.process.poll() is not None, 20)
+        time.sleep(draw.random() * 0.3)
+        d.kill()
+        if "keys loaded" not in d.log()[log:]:
+            early += 1
+            assert files_of(d.dir) == before
+    assert early > 0
+    d.start()
+    assert f"{keys} keys loaded" in d.log()
+    assert d.redis().dbsize() == keys
+    assert d.redis().mget("key:0", f"key:{keys - 1}") == [b"%0100d" % 0, b"%0100d" % (keys - 1)]
+    assert d.check().returncode == 0
 
 
 def test_what_xdp_does_without_xkvd(xkvd):
@@ -843,7 +875,7 @@ def test_restored_until(xkvd, tmp_path):
             client.set("after", "1")
             written(d)
             later = int(time.time()), client.info("persistence")["xkv_log_written"]
-    before = {path.name: path.read_bytes() for path in log_dir(d).iterdir()}
+    before = files_of(d.dir)
     for number, (i, until) in enumerate((i, until) for i, when in ((1, later), (2, points[2]))
                                         for until in (str(when[0]), f"@{when[1]}")):
         to = tmp_path / str(number)
@@ -858,7 +890,7 @@ def test_restored_until(xkvd, tmp_path):
         said, status = restore(d.dir, until, tmp_path / "x")
         assert status == 1 and "take an older copy of the directory" in said or "begin at" in said
         assert not (tmp_path / "x").exists()
-    assert before == {path.name: path.read_bytes() for path in log_dir(d).iterdir()}
+    assert before == files_of(d.dir)
     d.stop()
     d.detach()
     d.dir = tmp_path / "0"
@@ -905,6 +937,57 @@ def test_restored_in_the_middle_of_transfers(xkvd, tmp_path):
         with stock(tmp_path / str(number)) as client_of:
             values = client_of().mget([f"account-{i}" for i in range(accounts)])
             assert sum(map(int, values)) == 10 * accounts
+
+
+def test_a_log_of_another_store_is_not_replaced(xkvd, tmp_path):
+    """Somebody has put it there to be loaded, and has forgotten --detach."""
+    d = xkvd(*OPTIONS)
+    d.redis().set("key", "old")
+    written(d)
+    position = d.redis().info("persistence")["xkv_log_written"]
+    d.redis().set("key", "new")
+    written(d)
+    said, status = restore(d.dir, f"@{position}", tmp_path / "restored")
+    assert status == 0, said
+    (tmp_path / "stock").mkdir()
+    with stock(tmp_path / "stock") as client_of:
+        client_of().set("key", "of Redis")
+    mine, logs = d.dir, {"restored": "it was made by --restore-until", "stock": "another server"}
+    shutil.copytree(tmp_path / "restored", tmp_path / "elsewhere")
+    d.stop()
+    for name, why in logs.items():
+        d.dir, before = tmp_path / name, files_of(tmp_path / name)
+        d.start(wait=False)
+        assert d.wait() == 1
+        assert why in d.log() and "`xkvd --detach`" in d.log()
+        d.options[:] = ["--save", ""]
+        d.start()
+        with pytest.raises(redis_py.ResponseError, match=why):
+            d.redis().config_set("appendonly", "yes")
+        assert d.redis().get("key") == b"new"
+        assert files_of(d.dir) == before
+        d.stop()
+        d.options[:] = OPTIONS
+    d.dir = mine  # between, `appendonly no` has made no change: but its reader in the feed is gone
+    d.start()
+    assert d.redis().get("key") == b"new"
+    d.stop()
+    d.detach()
+    d.dir = tmp_path / "restored"
+    d.start()
+    assert d.redis().get("key") == b"old"
+    d.redis().set("key", "newer")
+    d.kill()
+    log = len(d.log())
+    d.start()  # it is the log of the store in the kernel now
+    assert d.redis().get("key") == b"newer" and "not gone on with" not in d.log()[log:]
+    d.stop()
+    d.dir = tmp_path / "elsewhere"
+    (tmp_path / "elsewhere/appendonlydir/appendonly.aof.manifest").write_text("".join(
+        line for line in (tmp_path / "elsewhere/appendonlydir/appendonly.aof.manifest")
+        .read_text().splitlines(True) if line[0] != "#"))
+    d.start(wait=False)
+    assert d.wait() == 1 and "it belonged to another one" in d.log()
 
 
 @pytest.mark.parametrize("until", ["%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ"])
