@@ -53,11 +53,9 @@ static redisReply *info(const struct cli *c, struct tcp *tcp, const char *sectio
 	return reply;
 }
 
-/* Calls fn for each `name:value` line of INFO, and modifies the text; `section`: last # line. */
-static void each_field(char *text,
-		       void (*fn)(void *arg, const char *section, const char *name,
-				  const char *value),
-		       void *arg)
+void info_each(char *text,
+	       void (*fn)(void *arg, const char *section, const char *name, const char *value),
+	       void *arg)
 {
 	const char *section = "";
 	char *save, *colon;
@@ -113,7 +111,7 @@ int cmd_stats(struct cli *c, int argc, struct word *argv)
 	} else if (reply && c->style == STYLE_JSON) {
 		json_t *all = json_object();
 
-		each_field(reply->str, add_field, all);
+		info_each(reply->str, add_field, all);
 		out_json(all);
 	} else if (reply) {
 		fwrite(reply->str, 1, reply->len, stdout);
@@ -258,7 +256,7 @@ static void note_look(struct figures *f, char *text)
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	f->before = f->time;
 	f->time = (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-	each_field(text, note_field, f);
+	info_each(text, note_field, f);
 }
 
 int watch_stats(struct cli *c)

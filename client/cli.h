@@ -9,6 +9,7 @@
  *   tcp.c       their connection: TCP or a Unix socket, TLS, user and password
  *   check.c     the command check, which reads the pinned maps
  *   hot.c       the command hot, which reads the pinned maps
+ *   doctor.c    the command doctor: doctor.h lists its files
  *   output.c    prints results: on a terminal, in a pipe, as JSON
  *
  * The client has one thread.  Functions that return an exit code have printed the reason if it is
@@ -67,6 +68,8 @@ struct cli {
 	double interval;     /* `watch`: seconds between two reads */
 	unsigned long looks; /* `watch`: number of reads, 0 = until interrupted */
 	struct xkv *h;	     /* opened by the first command that needs it */
+	char *kept;	     /* errors go here instead of being printed, NULL = they do not */
+	size_t kept_len;
 };
 
 /* A word of a command: any bytes, followed by a zero byte. */
@@ -87,6 +90,13 @@ int command_help(const char *name);
 int cmd_stats(struct cli *c, int argc, struct word *argv);
 int cmd_save(struct cli *c, int argc, struct word *argv);
 int watch_stats(struct cli *c);
+/*
+ * Calls fn for each `name:value` line of INFO, and modifies the text; `section`: of the last line
+ * that begins with #.
+ */
+void info_each(char *text,
+	       void (*fn)(void *arg, const char *section, const char *name, const char *value),
+	       void *arg);
 /* Set by SIGINT while a `watch` runs. */
 extern volatile sig_atomic_t watch_interrupted;
 /* Installs the handler of SIGINT. */
@@ -103,6 +113,11 @@ int cmd_check(struct cli *c, int argc, struct word *argv);
 /* ---- hot.c ---- */
 
 int cmd_hot(struct cli *c, int argc, struct word *argv);
+
+/* ---- doctor.c ---- */
+
+/* Its exit code is the worst grade: 0, 1, 2. */
+int cmd_doctor(struct cli *c, int argc, struct word *argv);
 
 /* ---- prompt.c ---- */
 
@@ -131,7 +146,7 @@ json_t *json_bytes(const void *bytes, size_t len);
 /* A version as a string, since JSON readers may round large numbers.  The caller owns it. */
 json_t *json_version(uint64_t version);
 
-/* Prints an error on standard error, or as JSON.  Returns `code`. */
+/* Prints an error on standard error, or as JSON, or keeps it (c->kept).  Returns `code`. */
 int fail(const struct cli *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The same for an error of libxkv. */
 int fail_xkv(const struct cli *c, int error);

@@ -917,6 +917,8 @@ static const struct command commands[] = {
 	  "check the consistency of the store on this machine (root)" },
 	{ "hot", 0, 4, cmd_hot, "hot [-n COUNT] [--pin-dir DIR]",
 	  "print the most used keys of the store on this machine, from samples (root)" },
+	{ "doctor", 0, 4, cmd_doctor, "doctor [INTERFACE] [--json] [--from DIR]",
+	  "say what of this machine, its network card and its xkvd is in the way (root)" },
 	{ "help", 0, 1, cmd_help, "help [COMMAND]",
 	  "list the commands, or print the usage of one" },
 };

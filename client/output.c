@@ -138,7 +138,9 @@ int fail(const struct cli *c, int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (c->style == STYLE_JSON && c->line)
+	if (c->kept)
+		snprintf(c->kept, c->kept_len, "%s", text);
+	else if (c->style == STYLE_JSON && c->line)
 		out_json(json_pack("{s:o, s:i, s:I}", "error", json_error(text), "code", code,
 				   "line", (json_int_t)c->line));
 	else if (c->style == STYLE_JSON)

@@ -582,8 +582,8 @@ static void attach_tell(const struct attach *a, enum attach_place before)
 			   alone_text(a));
 	if (a->place == PLACE_OURS && !strcmp(a->mode, "generic"))
 		log_warning(
-			"%s: generic XDP costs most of the speed; attach.sh check %s (scripts/, or "
-			"installed in lib/xkv/) may say why native does not work",
+			"%s: generic XDP costs most of the speed; `xkv doctor %s` says what may be "
+			"in the way of native XDP",
 			name, name);
 	if (a->place == PLACE_FREE && before != PLACE_FREE)
 		log_warning("%s: %s: xkvd answers UDP, slowly%s", name,

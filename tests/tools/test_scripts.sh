@@ -249,7 +249,8 @@ if command -v pkg-config >/dev/null && [[ $XKV_BUILD != */san ]]; then
 		fail "a program builds against what was installed"
 	LD_LIBRARY_PATH=$TMP/root/usr/lib "$TMP/client" >/dev/null || fail "the program runs"
 fi
-outcome 1 'there is no interface' "$TMP/root/usr/lib/xkv/attach.sh" check nosuchdev0
+outcome 0 'nothing is attached' "$TMP/root/usr/lib/xkv/attach.sh" status lo
+outcome 2 'there is no interface nosuchdev0' "$TMP/root/usr/bin/xkv" doctor nosuchdev0
 if command -v systemd-analyze >/dev/null; then
 	# What the units name must be there, so they are checked with this root's paths.
 	for unit in xkvd.service xkv-snapshot.service xkv-snapshot.timer; do

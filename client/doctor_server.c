@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * What `xkv doctor` checks of the xkvd that answers, by INFO and CONFIG GET, and of the files that
+ * it names, if it runs on this machine; doctor.h.
+ */
+#include <errno.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#include "doctor.h"
+
+#define CERTIFICATE_DAYS 30 /* to replace one that ends */
+
+static const char *info(const struct patient *p, const char *name)
+{
+	const char *text = json_string_value(json_object_get(p->info, name));
+
+	return text ? text : "";
+}
+
+static const char *config(const struct patient *p, const char *name)
+{
+	const char *text = json_string_value(json_object_get(p->config, name));
+
+	return text ? text : "";
+}
+
+/* Does the xkvd that answers run here, so that its files are those of this machine? */
+static bool is_here(const struct patient *p)
+{
+	char name[32];
+
+	return p->info && (*p->root || (read_text(p, name, sizeof(name), "/proc/%s/comm",
+						  info(p, "process_id")) &&
+					!strncmp(name, "xkvd", 4)));
+}
+
+static bool check_server(const struct patient *p, struct finding *f)
+{
+	if (p->info)
+		return say(f, GOOD, "xkvd %s, for %s s%s", info(p, "xkv_version"),
+			   info(p, "uptime_in_seconds"), is_here(p) ? "" : ", on another machine");
+	say(f, WARNING, "%s", p->silence);
+	return mend(f, "systemctl status xkvd; xkv doctor needs the options that reach it");
+}
+
+static bool check_attached(const struct patient *p, struct finding *f)
+{
+	const char *mode = info(p, "xkv_mode");
+
+	if (!p->info || !*config(p, "interface"))
+		return false;
+	if (!strcmp(mode, "native"))
+		return say(f, GOOD, "%s, native", config(p, "interface"));
+	say(f, !strcmp(mode, "generic") ? WARNING : BAD, "%s, %s", config(p, "interface"), mode);
+	return mend(f, "xkv doctor %s    # says what is in the way", config(p, "interface"));
+}
+
+/* ---- persistence ----------------------------------------------------------- */
+
+static bool saves(const struct patient *p)
+{
+	return *config(p, "save") != 0;
+}
+
+static bool logs(const struct patient *p)
+{
+	return !strcmp(config(p, "appendonly"), "yes");
+}
+
+static bool check_persistence(const struct patient *p, struct finding *f)
+{
+	if (!p->config)
+		return false;
+	if (!strcmp(info(p, "rdb_last_bgsave_status"), "err") ||
+	    !strcmp(info(p, "aof_last_write_status"), "err")) {
+		say(f, BAD, "the last snapshot, or the write log, failed: %s",
+		    *info(p, "xkv_log_error") ? info(p, "xkv_log_error")
+					      : info(p, "rdb_last_bgsave_error"));
+		return mend(f, "xkv stats persistence; docs/runbooks.md, XkvWritesRefused");
+	}
+	if (saves(p) || logs(p))
+		return say(f, GOOD, "save \"%s\", appendonly %s", config(p, "save"),
+			   config(p, "appendonly"));
+	say(f, WARNING, "neither `save` rules nor `appendonly`");
+	return mend(f, "redis-cli config set save '3600 1 300 100'; redis-cli config rewrite");
+}
+
+/* Bytes that a file may still take in a directory.  Recorded: lines "DIR BYTES" of server/free. */
+static bool room_in(const struct patient *p, const char *dir, unsigned long long *bytes)
+{
+	char text[4200], where[4096];
+	struct statvfs fs;
+
+	if (*p->root)
+		return read_text(p, text, sizeof(text), "/server/free") &&
+		       sscanf(text, "%4095s %llu", where, bytes) == 2 && !strcmp(where, dir);
+	if (statvfs(dir, &fs))
+		return false;
+	*bytes = (unsigned long long)fs.f_bavail * fs.f_frsize;
+	return true;
+}
+
+/* A snapshot is written beside the one before, and is no larger than the memory of the data. */
+static bool check_disk(const struct patient *p, struct finding *f)
+{
+	unsigned long long data = strtoull(info(p, "used_memory_dataset"), NULL, 10), room;
+	const char *dir = config(p, "dir");
+
+	if (!is_here(p) || (!saves(p) && !logs(p)))
+		return false;
+	if (!room_in(p, dir, &room)) {
+		say(f, WARNING, "%s: %s", dir, strerror(errno));
+		return mend(f, "sudo xkv doctor");
+	}
+	say(f,
+	    room < data	      ? BAD
+	    : room / 2 < data ? WARNING
+			      : GOOD,
+	    "%s has %llu MiB left, the data takes %llu MiB", dir, room >> 20, data >> 20);
+	return mend(f, "df -h %s    # make room, or name another `dir`", dir);
+}
+
+/* ---- certificates ----------------------------------------------------------- */
+
+/* Days until the first certificate of the file ends.  An error is in errno. */
+static bool days_left(const struct patient *p, const char *path, int *days)
+{
+	char whole[4200];
+	int seconds;
+	X509 *cert;
+	FILE *file;
+	bool done;
+
+	snprintf(whole, sizeof(whole), "%s%s", p->root, path);
+	file = fopen(whole, "re");
+	if (!file)
+		return false;
+	cert = PEM_read_X509(file, NULL, NULL, NULL);
+	fclose(file);
+	errno = EINVAL;
+	done = cert && ASN1_TIME_diff(days, &seconds, NULL, X509_get0_notAfter(cert));
+	if (done && *days == 0 && seconds < 0)
+		*days = -1;
+	X509_free(cert);
+	return done;
+}
+
+static bool check_certificate(const struct patient *p, struct finding *f, const char *directive)
+{
+	const char *path = config(p, directive);
+	int days;
+
+	if (!is_here(p) || !*path)
+		return false;
+	if (!days_left(p, path, &days)) {
+		say(f, WARNING, "%s: %s", path, strerror(errno));
+		return mend(f, errno == EACCES ? "sudo xkv doctor" : "openssl x509 -in %s -text",
+			    path);
+	}
+	if (days > CERTIFICATE_DAYS)
+		return say(f, GOOD, "%s is valid for %d days", path, days);
+	if (days >= 0)
+		say(f, WARNING, "%s is valid for %d days only", path, days);
+	else
+		say(f, BAD, "%s is valid no longer, since %d days", path, -days);
+	return mend(f, "put a new one there, then: redis-cli config set %s %s", directive, path);
+}
+
+static bool check_own_certificate(const struct patient *p, struct finding *f)
+{
+	return check_certificate(p, f, "tls-cert-file");
+}
+
+static bool check_authority(const struct patient *p, struct finding *f)
+{
+	return check_certificate(p, f, "tls-ca-cert-file");
+}
+
+const struct check server_checks[] = {
+	{ "xkvd", check_server, "what it is set to could not be looked at" },
+	{ "attached", check_attached, "UDP goes through the stack to xkvd, which is slower" },
+	{ "persistence", check_persistence,
+	  "a reboot, or a failure of power, loses what is not saved" },
+	{ "disk", check_disk, "a snapshot is written beside the last one, before that is removed" },
+	{ "certificate", check_own_certificate,
+	  "clients refuse a server whose certificate has ended" },
+	{ "authority", check_authority, "no client's certificate is accepted when it has ended" },
+	{},
+};
