@@ -6,7 +6,7 @@ tracking: a SET of a key that many connections have read, who redirect their inv
 refused: SETs that a full store refuses (noeviction), by the size of the store; also the first one
 after a key was deleted, which looks at each page for memory to reclaim.  cgroup: the same where a
 cgroup's limit ends the growth, beside maxmemory.  transactions: EXEC and MSET, by the number of
-keys, beside Redis.
+keys, and EXEC and DISCARD of many cheap commands, beside Redis.
 
 A SET is timed from outside, by the longest PING of another connection, and by the CPU time of
 xkvd, which other work on the machine disturbs less.  What is compared takes turns in each round;
@@ -42,6 +42,8 @@ def parse_args():
                         help="limit of the cgroup; 0: not this part")
     parser.add_argument("--keys", default="100,1000,10000,65536", metavar="N,...",
                         help="of transactions; empty: not this part")
+    parser.add_argument("--queued", type=int, default=0, metavar="N",
+                        help="cheap commands of a transaction; 0: not this part")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--output", default=BUILD / "bench-pauses.json", type=type(BUILD))
     args = parser.parse_args()
@@ -322,6 +324,17 @@ def mset_of(client, keys):
     return lambda: finish(client, request, b"+OK\r\n")
 
 
+def queued_of(command, reply, end="EXEC"):
+    """The same of so many times one cheap command; `reply` has the length of one reply."""
+    def prepare_one(client, count):
+        client.call("SET", "t:1", "1")
+        client.send(("MULTI",), *(command,) * count)
+        client.replies.read(len(b"+OK\r\n") + len(b"+QUEUED\r\n") * count)
+        done = b"*%d\r\n" % count + reply * count if end == "EXEC" else b"+OK\r\n"
+        return lambda: finish(client, encode((end,)), done)
+    return prepare_one
+
+
 def finish(client, request, done):
     client.socket.sendall(request)
     if client.replies.read(len(done)) != done:
@@ -338,31 +351,36 @@ def transaction_row(client, other, prepare_one, keys):
     return {"reply_us": reply, "longest_ping_us": max(took), "key_ns": us * 1000 / times / keys}
 
 
-def measure_transactions(args, cpu):
-    step("transactions of " + ", ".join(f"{keys:,}" for keys in args.keys) + " keys")
+def measure_transactions(kinds, counts, rounds, cpu):
+    step("transactions of " + ", ".join(f"{count:,}" for count in counts) + " keys or commands")
     with ExitStack() as stack:
         programs = peers.find(dict.fromkeys(peers.OTHERS))
         pairs = {name: [Client(stack, server) for _ in range(2)] for name, server in (
             (name, peers.start(stack, name, programs[name], cpu))
             for name in ("xkv", "redis") if name in programs)}
-        rows = {(what, keys, name): [] for what in TRANSACTIONS for keys in args.keys
-                for name in pairs}
-        for _ in range(args.rounds):
+        rows = {(what, keys, name): [] for what in kinds for keys in counts for name in pairs}
+        for _ in range(rounds):
             for (what, keys, name), some in rows.items():
-                some.append(transaction_row(*pairs[name], TRANSACTIONS[what], keys))
+                some.append(transaction_row(*pairs[name], kinds[what], keys))
     return [{"what": what, "keys": keys, "server": name, **medians(some)}
             for (what, keys, name), some in rows.items()]
 
 
 def show_transactions(found):
-    print(f"\n{'':6}{'keys':>8}{'server':>8}{'CPU time a key, ns':>20}{'reply, ms':>11}"
+    print(f"\n{'':8}{'keys':>10}{'server':>8}{'CPU time a key, ns':>20}{'reply, ms':>11}"
           f"{'longest PING, ms':>18}")
     for row in found:
-        print(f"{row['what']:6}{row['keys']:8,}{row['server']:>8}{row['key_ns']:20,.0f}"
+        print(f"{row['what']:8}{row['keys']:10,}{row['server']:>8}{row['key_ns']:20,.0f}"
               f"{row['reply_us'] / 1000:11.2f}{row['longest_ping_us'] / 1000:18.2f}")
 
 
 TRANSACTIONS = {"EXEC": exec_of, "MSET": mset_of}
+QUEUED = {
+    "PING": queued_of(("PING",), b"+PONG\r\n"),
+    "GET": queued_of(("GET", "t:1"), b"$1\r\n1\r\n"),
+    "SET": queued_of(("SET", "t:1", "1"), b"+OK\r\n"),
+    "DISCARD": queued_of(("GET", "t:1"), b"", "DISCARD"),
+}
 
 
 def main():
@@ -390,8 +408,11 @@ def main():
             result["ratio"] = ratio
             print(f"  cgroup/maxmemory: {ratio['set_us']}, CPU time {ratio['cpu_us']}")
     if args.keys:
-        result["transactions"] = measure_transactions(args, cpus[0])
+        result["transactions"] = measure_transactions(TRANSACTIONS, args.keys, args.rounds, cpus[0])
         show_transactions(result["transactions"])
+    if args.queued:
+        result["queued"] = measure_transactions(QUEUED, [args.queued], args.rounds, cpus[0])
+        show_transactions(result["queued"])
     write_json(args.output, result)
 
 

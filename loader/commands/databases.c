@@ -49,6 +49,14 @@ void cmd_select(struct caller *c, unsigned int argc, const struct resp_arg *argv
 	}
 }
 
+void databases_swapped(struct caller *c)
+{
+	if (!store_swaps_end(c->srv->store))
+		return;
+	changes_of_all(c->srv);
+	changes_before_replies(c->worker); /* what is read from here on is not meant */
+}
+
 /* UDP clients see it at the same moment: they use the same numbers. */
 void cmd_swapdb(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
@@ -69,9 +77,9 @@ void cmd_swapdb(struct caller *c, unsigned int argc, const struct resp_arg *argv
 	if (a != b) {
 		transactions_swap(c, a, b);
 		store_swap(c->srv->store, a, b);
-		changes_of_all(c->srv);
-		changes_before_replies(c->worker); /* what is read from here on is not meant */
 	}
+	if (!transaction_of(c)->in_exec)
+		databases_swapped(c);
 	snapshot_changed();
 	store_select(c->worker->ctx, c->session.db);
 	reply_ok(reply_to(c));

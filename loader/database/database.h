@@ -18,6 +18,7 @@
 #include "net/server_state.h"
 #include "pubsub/pubsub.h"
 #include "tracking/tracking.h"
+#include "util/arena.h"
 #include "util/text.h"
 
 /*
@@ -116,9 +117,17 @@ typedef void command_end_fn(struct caller *c, unsigned int note, int ret,
 
 /* A command that was sent after MULTI. */
 struct queued {
+	struct queued *next;
 	const struct command *cmd;
 	unsigned int argc;
-	struct resp_arg *argv; /* owned, with the bytes behind it */
+	struct resp_arg argv[]; /* and the bytes that they point to */
+};
+
+/* Those of a transaction, in their order. */
+struct queued_list {
+	struct queued *first, *last;
+	unsigned int count;
+	struct arena memory; /* that they are in */
 };
 
 /*
@@ -131,8 +140,7 @@ struct exec_group {
 	struct waiting_exec {
 		struct caller *caller;
 		const struct command *cmd; /* EXEC */
-		struct queued *queued;	   /* owned */
-		unsigned int count;
+		struct queued_list queued; /* owned */
 		struct reply reply;	   /* of EXEC, until the transaction is committed */
 		bool multi;		   /* to be replied after it: the OK of MULTI ... */
 		unsigned int queued_after; /* ... and so many QUEUED */
@@ -195,6 +203,8 @@ struct reply *reply_now(struct caller *c);
 
 /* databases.c: what SELECT does, for the next commands of the client. */
 void client_select(struct caller *c, unsigned int db);
+/* What SWAPDB does takes effect, all since the last call at once: it waits for a grace period. */
+void databases_swapped(struct caller *c);
 
 /* --- long commands --- */
 
@@ -240,13 +250,12 @@ struct held_lines {
 
 /* multi.c: what a client has sent since MULTI, and watches; one per client. */
 struct transaction {
-	struct queued *queued; /* owned */
-	unsigned int count, room;
+	struct queued_list queued;		   /* owned */
 	TAILQ_HEAD(watched_list, watched) watched; /* owned; initialized with the first one */
 	struct hashtable watched_keys;		   /* the same */
 	unsigned int watched_count;
 	size_t watched_bytes;	  /* that they take */
-	size_t bytes;		  /* of the arguments that are queued */
+	unsigned int swaps;	  /* places of SWAPDB among them */
 	unsigned int keys;	  /* that they name; one that is queued names at least one */
 	bool failed;		  /* a command was refused: EXEC will not execute the others */
 	bool writes;		  /* one of the commands does */
@@ -349,9 +358,8 @@ void queued_run(struct caller *c, const struct queued *q, uint64_t *now);
  * Gives the first key of each command, up to `room`, for store_prefetch(): a command with several
  * keys has them fetched itself.  Returns how many.
  */
-unsigned int queued_keys(const struct queued *queued, unsigned int count, struct store_op *out,
-			 unsigned int room);
-void queued_free(struct queued *queued, unsigned int count);
+unsigned int queued_keys(const struct queued_list *queued, struct store_op *out, unsigned int room);
+void queued_free(struct queued_list *queued);
 /* The transaction has no commands any more; their owner is another one. */
 void queued_forget(struct transaction *t);
 

@@ -15,7 +15,7 @@
 #include "store/txn.h"
 #include "util/clock.h"
 
-#define GROUP_BYTES (64 << 10) /* of the arguments of an EXEC that waits */
+#define GROUP_BYTES (64 << 10) /* of the commands of an EXEC that waits */
 #define ALONE	    64	       /* EXECs after a conflict: where there is one, others follow */
 
 static const char exec_text[] = "*1\r\n$4\r\nEXEC\r\n"; /* for the slow log */
@@ -31,9 +31,9 @@ static bool may_wait(struct caller *c)
 {
 	const struct transaction *t = transaction_of(c);
 
-	return c->session.multi && t->count && t->keys <= QUEUE_OPS && t->bytes <= GROUP_BYTES &&
-	       !t->alone && !t->failed && !t->crosses && !t->watched_count &&
-	       c->session.skip == SKIP_NONE && !tracking_of(c)->flags &&
+	return c->session.multi && t->queued.count && t->keys <= QUEUE_OPS &&
+	       t->queued.memory.bytes <= GROUP_BYTES && !t->alone && !t->failed && !t->crosses &&
+	       !t->watched_count && c->session.skip == SKIP_NONE && !tracking_of(c)->flags &&
 	       LIST_EMPTY(&shared_of(c->srv)->monitors);
 }
 
@@ -54,9 +54,7 @@ bool group_takes(struct caller *c, const struct command *cmd)
 		transaction_end(c);
 		return true;
 	}
-	g->exec[g->count++] = (struct waiting_exec){
-		.caller = c, .cmd = cmd, .queued = t->queued, .count = t->count
-	};
+	g->exec[g->count++] = (struct waiting_exec){ .caller = c, .cmd = cmd, .queued = t->queued };
 	g->keys += t->keys;
 	queued_forget(t);
 	c->session.multi = false;
@@ -107,9 +105,9 @@ static void run_one(struct waiting_exec *x, struct error_counts *errors, uint64_
 
 	c->session.multi = false;
 	t->runs = t->in_exec = true;
-	reply_array(reply_to(c), x->count);
-	for (unsigned int i = 0; i < x->count; i++)
-		queued_run(c, &x->queued[i], now);
+	reply_array(reply_to(c), x->queued.count);
+	for (const struct queued *q = x->queued.first; q; q = q->next)
+		queued_run(c, q, now);
 	t->runs = t->in_exec = false;
 	c->session.multi = multi;
 	x->reply = compose_end(c, &outer);
@@ -162,7 +160,6 @@ static void run_alone(const struct waiting_exec *x)
 
 	queued_forget(t);
 	t->queued = x->queued;
-	t->count = x->count;
 	c->session.multi = true;
 	measure_begin_text(c, x->cmd, exec_text);
 	cmd_exec(c, 0, NULL); /* which frees x->queued */
@@ -199,7 +196,7 @@ static void reply(struct waiting_exec *x, bool committed)
 	else
 		reply_free(&x->reply);
 	if (committed || is_dropped(c))
-		queued_free(x->queued, x->count);
+		queued_free(&x->queued);
 	else
 		run_alone(x);
 	if (x->multi)
@@ -216,7 +213,7 @@ static void prefetch(struct worker *w, const struct waiting_exec *exec, unsigned
 	unsigned int keys = 0;
 
 	for (unsigned int i = 0; i < count; i++)
-		keys += queued_keys(exec[i].queued, exec[i].count, op + keys, QUEUE_OPS - keys);
+		keys += queued_keys(&exec[i].queued, op + keys, QUEUE_OPS - keys);
 	store_prefetch(w->ctx, op, keys);
 }
 

@@ -18,6 +18,8 @@
 #include "store/txn.h"
 #include "util/clock.h"
 
+#define SWAPS_MOST 8 /* places of SWAPDB in a transaction: each takes a grace period, some 12 ms */
+
 /* --- executing together --- */
 
 struct reply compose_begin(struct caller *c, struct error_counts *errors)
@@ -163,18 +165,15 @@ struct watched {
 	char key[];
 };
 
-void queued_free(struct queued *queued, unsigned int count)
+void queued_free(struct queued_list *queued)
 {
-	for (unsigned int i = 0; i < count; i++)
-		free(queued[i].argv);
-	free(queued);
+	arena_free(&queued->memory);
 }
 
 void queued_forget(struct transaction *t)
 {
-	t->queued = NULL;
-	t->count = t->room = t->keys = 0;
-	t->bytes = 0;
+	t->queued = (struct queued_list){ 0 };
+	t->keys = t->swaps = 0;
 	t->failed = t->writes = t->alone = t->apart = t->pause_stops = false;
 	t->has_slot = t->crosses = false;
 }
@@ -203,7 +202,7 @@ void transaction_end(struct caller *c)
 	struct transaction *t = transaction_of(c);
 
 	c->session.multi = false;
-	queued_free(t->queued, t->count);
+	queued_free(&t->queued);
 	queued_forget(t);
 	forget_watched(t);
 }
@@ -215,43 +214,34 @@ bool command_writes(struct caller *c, const struct command *cmd)
 
 size_t transaction_memory(const struct transaction *t)
 {
-	return t->bytes + t->room * sizeof(*t->queued) + t->watched_bytes +
+	return t->queued.memory.bytes + t->watched_bytes +
 	       t->watched_keys.size * sizeof(*t->watched_keys.slots);
 }
 
-/* Room for one more in an array that doubles.  NULL without memory: the array stays. */
-static void *grow(void *array, unsigned int count, unsigned int *room, size_t size)
+/* Adds a copy of a command, with the bytes of its arguments.  False without memory. */
+static bool list_add(struct queued_list *list, const struct command *cmd, unsigned int argc,
+		     const struct resp_arg *argv)
 {
-	unsigned int more = *room ? 2 * *room : 4;
-	void *new;
-
-	if (count < *room)
-		return array;
-	new = reallocarray(array, more, size);
-	if (new)
-		*room = more;
-	return new;
-}
-
-/* A copy of the arguments and the bytes that they point to, in one piece. */
-static struct resp_arg *copy_args(unsigned int argc, const struct resp_arg *argv, size_t *bytes)
-{
-	struct resp_arg *copy;
+	size_t bytes = sizeof(struct queued) + argc * sizeof(*argv);
+	struct queued *q;
 	char *at;
 
-	*bytes = argc * sizeof(*argv);
 	for (unsigned int i = 0; i < argc; i++)
-		*bytes += argv[i].len;
-	copy = malloc(*bytes);
-	if (!copy)
-		return NULL;
-	at = (char *)(copy + argc);
+		bytes += argv[i].len;
+	q = arena_take(&list->memory, bytes);
+	if (!q)
+		return false;
+	*q = (struct queued){ .cmd = cmd, .argc = argc };
+	at = (char *)(q->argv + argc);
 	for (unsigned int i = 0; i < argc; i++) {
-		copy[i] = (struct resp_arg){ .ptr = at, .len = argv[i].len };
+		q->argv[i] = (struct resp_arg){ .ptr = at, .len = argv[i].len };
 		memcpy(at, argv[i].ptr, argv[i].len);
 		at += argv[i].len;
 	}
-	return copy;
+	*(list->last ? &list->last->next : &list->first) = q;
+	list->last = q;
+	list->count++;
+	return true;
 }
 
 /* In an emulated cluster, all keys of a transaction have one slot. */
@@ -277,23 +267,14 @@ static bool queue_add(struct caller *c, const struct command *cmd, unsigned int 
 		      const struct resp_arg *argv)
 {
 	struct transaction *t = transaction_of(c);
-	struct queued *array;
-	struct resp_arg *copy;
-	size_t bytes;
+	const struct queued *before = t->queued.last;
 
 	if (t->failed)
 		return true; /* nothing will be executed */
-	if (transaction_memory(t) > c->srv->cfg->query_buffer_limit)
+	if (transaction_memory(t) > c->srv->cfg->query_buffer_limit ||
+	    !list_add(&t->queued, cmd, argc, argv))
 		return false;
-	array = grow(t->queued, t->count, &t->room, sizeof(*array));
-	if (!array)
-		return false;
-	t->queued = array;
-	copy = copy_args(argc, argv, &bytes);
-	if (!copy)
-		return false;
-	t->queued[t->count++] = (struct queued){ cmd, argc, copy };
-	t->bytes += bytes;
+	t->swaps += cmd->fn == cmd_swapdb && (!before || before->cmd->fn != cmd_swapdb);
 	t->writes |= cmd->flags & CMD_WRITE;
 	t->alone |= !(cmd->flags & CMD_QUEUES);
 	t->apart |= cmd->flags & CMD_APART;
@@ -348,21 +329,28 @@ bool transaction_queues(struct caller *c, const struct command *cmd, unsigned in
 		reply_error(reply_now(c), "ERR Command not allowed inside a transaction");
 	} else if (!could_be_served(c, cmd, argc, argv)) {
 		transaction_of(c)->failed = true;
-	} else if (queue_add(c, cmd, argc, argv)) {
-		group_reply_queued(c);
-	} else {
+	} else if (!queue_add(c, cmd, argc, argv)) {
 		transaction_of(c)->failed = true;
 		reply_error(reply_now(c), "ERR the transaction takes too much memory");
+	} else if (transaction_of(c)->swaps > SWAPS_MOST) {
+		transaction_of(c)->failed = true;
+		reply_error(reply_now(c),
+			    "ERR the transaction has SWAPDB in more than %d places: each keeps "
+			    "others waiting, so let them follow one another",
+			    SWAPS_MOST);
+	} else {
+		group_reply_queued(c);
 	}
 	return true;
 }
 
 /* --- EXEC --- */
 
-/* A run over the queued commands, from `at` on. */
+/* A run over the queued commands: those before `at` were executed, from `first` on together. */
 struct exec {
-	unsigned int first, at;
-	int watch; /* 0, -ECANCELED: a watched key has changed, or why that is not known */
+	const struct queued *first, *at;
+	bool goes_on; /* it is not the first one */
+	int watch;    /* 0, -ECANCELED: a watched key has changed, or why that is not known */
 };
 
 /* The rights of the user may have changed since it was queued. */
@@ -394,14 +382,11 @@ void queued_run(struct caller *c, const struct queued *q, uint64_t *now)
 		call(c, q->cmd, q->argc, q->argv, now);
 }
 
-unsigned int queued_keys(const struct queued *queued, unsigned int count, struct store_op *out,
-			 unsigned int room)
+unsigned int queued_keys(const struct queued_list *queued, struct store_op *out, unsigned int room)
 {
 	unsigned int keys = 0;
 
-	for (unsigned int i = 0; i < count && keys < room; i++) {
-		const struct queued *q = &queued[i];
-
+	for (const struct queued *q = queued->first; q && keys < room; q = q->next) {
 		if (!q->cmd->first || q->cmd->flags & CMD_PUBSUB || q->cmd->first >= (int)q->argc)
 			continue;
 		out[keys].key = q->argv[q->cmd->first].ptr;
@@ -432,16 +417,29 @@ static int run_segment(struct caller *c, void *arg)
 	struct exec *x = arg;
 
 	x->at = x->first;
-	if (!x->first) {
+	if (!x->goes_on) {
 		x->watch = check_watched(c);
 		if (x->watch)
 			return false;
-		reply_array(reply_to(c), t->count);
+		reply_array(reply_to(c), t->queued.count);
 	}
-	for (; x->at < t->count && !(t->queued[x->at].cmd->flags & CMD_APART); x->at++)
-		queued_run(c, &t->queued[x->at], &now);
+	for (; x->at && !(x->at->cmd->flags & CMD_APART); x->at = x->at->next)
+		queued_run(c, x->at, &now);
 	/* a script may have been ended for it, in the middle */
 	return c->srv->stopping ? -ESHUTDOWN : true;
+}
+
+/* Commands that are no part of a transaction.  SWAPDBs that follow one another wait once. */
+static void run_apart(struct caller *c, struct exec *x)
+{
+	uint64_t now = monotonic_ns();
+
+	for (; x->at && x->at->cmd->flags & CMD_APART; x->at = x->at->next) {
+		if (x->at->cmd->fn != cmd_swapdb)
+			databases_swapped(c);
+		queued_run(c, x->at, &now);
+	}
+	databases_swapped(c);
 }
 
 /*
@@ -451,29 +449,26 @@ static int run_segment(struct caller *c, void *arg)
 static void run_all(struct caller *c)
 {
 	const struct transaction *t = transaction_of(c);
+	struct exec x = { .first = t->queued.first };
 	struct store_op op[QUEUE_OPS];
-	struct exec x = { 0 };
-	uint64_t now;
 	int ret;
 
-	store_prefetch(c->worker->ctx, op, queued_keys(t->queued, t->count, op, QUEUE_OPS));
+	store_prefetch(c->worker->ctx, op, queued_keys(&t->queued, op, QUEUE_OPS));
 	do {
 		ret = command_atomic(c, run_segment, &x);
-		if (!x.first && (ret || x.watch)) {
+		if (!x.goes_on && (ret || x.watch)) {
 			if (x.watch == -ECANCELED)
 				reply_null_array(reply_to(c));
 			else
 				reply_store_error(c, ret ? ret : x.watch);
 			return;
 		}
-		for (unsigned int i = x.first; ret && i < x.at; i++)
+		for (; ret && x.first != x.at; x.first = x.first->next)
 			reply_store_error(c, ret);
-		if (x.at < t->count) {
-			now = monotonic_ns();
-			queued_run(c, &t->queued[x.at++], &now);
-		}
+		run_apart(c, &x);
 		x.first = x.at;
-	} while (x.at < t->count);
+		x.goes_on = true;
+	} while (x.at);
 }
 
 /* What was watched must not change between two transactions: clients over UDP are held back. */

@@ -610,6 +610,7 @@ static int set_keys(struct replay *r, struct store *st)
 	r->pass = PASS_SET;
 	store_clock_stop(st);
 	ret = read_files(r);
+	store_swaps_end(st); /* nobody else uses the store yet: once is enough */
 	store_clock(st);
 	fill_end(&r->fill);
 	return ret ? ret : libraries_use(&r->libraries);

@@ -22,9 +22,12 @@ static const uint8_t *in_force(const struct store *st)
 	return st->cfg->stored[current & 1];
 }
 
+/* Between store_swap() and store_swaps_end() the one that will be. */
 void store_select(struct store_ctx *ctx, unsigned int db)
 {
-	ctx->db = in_force(ctx->st)[db % XKV_DATABASES];
+	const struct store *st = ctx->st;
+
+	ctx->db = (st->swap.pending ? st->swap.stored : in_force(st))[db % XKV_DATABASES];
 }
 
 uint8_t store_selected(const struct store_ctx *ctx)
@@ -51,28 +54,37 @@ unsigned int store_number(const struct store *st, uint8_t stored)
 	return st->cfg->number[current & 1][stored];
 }
 
+void store_swap(struct store *st, unsigned int a, unsigned int b)
+{
+	uint8_t *next = st->swap.stored, stored;
+
+	if (!st->swap.pending)
+		memcpy(next, in_force(st), XKV_DATABASES);
+	st->swap.pending = true;
+	stored = next[a];
+	next[a] = next[b];
+	next[b] = stored;
+}
+
 /*
  * When this returns, no operation uses the permutation before any more.  So one that ends later
  * does not see it together with what was written since; and the next call may write that copy.
  */
-void store_swap(struct store *st, unsigned int a, unsigned int b)
+bool store_swaps_end(struct store *st)
 {
-	unsigned int other;
-	uint8_t *next;
+	unsigned int other = (st->cfg->stored_current & 1) ^ 1;
 
-	pthread_mutex_lock(&st->swap_lock);
-	other = (st->cfg->stored_current & 1) ^ 1;
-	next = st->cfg->stored[other];
-	memcpy(next, in_force(st), XKV_DATABASES);
-	next[a] = in_force(st)[b];
-	next[b] = in_force(st)[a];
+	if (!st->swap.pending)
+		return false;
+	st->swap.pending = false;
+	memcpy(st->cfg->stored[other], st->swap.stored, XKV_DATABASES);
 	for (unsigned int db = 0; db < XKV_DATABASES; db++)
-		st->cfg->number[other][next[db]] = (uint8_t)db;
+		st->cfg->number[other][st->swap.stored[db]] = (uint8_t)db;
 	__atomic_store_n(&st->cfg->stored_current, (uint8_t)other, __ATOMIC_RELEASE);
 	grace_wait();
 	pthread_rwlock_wrlock(&st->mem.pages_lock); /* which xkvd's own programs hold */
 	pthread_rwlock_unlock(&st->mem.pages_lock);
-	pthread_mutex_unlock(&st->swap_lock);
+	return true;
 }
 
 void store_databases(struct store *st, unsigned int count)

@@ -15,10 +15,9 @@
  *   overlay.c txn.c    transactions (txn.h)
  *   open.c             opens the store from the parts above (open.h)
  *
- * Locks: swap_lock and txn_lock are taken before all others, then counts_lock, pages_lock,
- * units_lock; need_lock, ctx_lock and hold.lock are never held together with another lock but
- * txn_lock.  Who
- * holds txn_resize may try to take txn_lock, but does not wait for it.
+ * Locks: txn_lock is taken before all others, then counts_lock, pages_lock, units_lock; need_lock,
+ * ctx_lock and hold.lock are never held together with another lock but txn_lock.  Who holds
+ * txn_resize may try to take txn_lock, but does not wait for it.
  */
 #ifndef XKV_STORE_IMPL_H
 #define XKV_STORE_IMPL_H
@@ -198,7 +197,10 @@ struct store {
 	pthread_mutex_t txn_lock;    /* one transaction is committed at a time */
 	pthread_mutex_t txn_resize;  /* of the maps of its keys */
 	pthread_mutex_t counts_lock; /* for `counted` */
-	pthread_mutex_t swap_lock;   /* of config.stored, for writers */
+	struct {
+		_Atomic bool pending; /* `stored` is to be put in force */
+		uint8_t stored[XKV_DATABASES];
+	} swap; /* store_swap() */
 	struct {
 		uint64_t hits, misses;
 	} counted;		       /* those of the contexts that are in the map of counters */

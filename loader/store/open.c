@@ -202,7 +202,6 @@ static void store_locks(struct store *st)
 	pthread_mutex_init(&st->ctx_lock, NULL);
 	pthread_mutex_init(&st->txn_lock, NULL);
 	pthread_mutex_init(&st->txn_resize, NULL);
-	pthread_mutex_init(&st->swap_lock, NULL);
 	pthread_mutex_init(&st->hold.lock, NULL);
 	pthread_mutex_init(&st->feed.lock, NULL);
 	pthread_mutex_init(&st->counts_lock, NULL);

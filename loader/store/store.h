@@ -111,7 +111,10 @@ void store_no_touch(struct store_ctx *ctx, bool on);
  */
 #define STORE_DATABASES 256
 
-/* The operations of the context are about this database from now on; 0 in a new context. */
+/*
+ * The operations of the context are about this database from now on; 0 in a new context.  After
+ * store_swap(), also before store_swaps_end(), about what it will be.
+ */
 void store_select(struct store_ctx *ctx, unsigned int db);
 
 /*
@@ -126,8 +129,14 @@ void store_numbers(const struct store *st, uint8_t number[STORE_DATABASES]);
 /* The same of one of them. */
 unsigned int store_number(const struct store *st, uint8_t stored);
 
-/* Exchanges two databases, for all clients at once.  Takes some milliseconds.  Thread safe. */
+/*
+ * Exchanges two databases.  It takes effect, for all clients at once, when store_swaps_end() is
+ * called, with whatever else was exchanged since the last call.  That takes some milliseconds;
+ * false: nothing was exchanged.  In between only one who has the store alone may execute
+ * operations.  One thread at a time.
+ */
 void store_swap(struct store *st, unsigned int a, unsigned int b);
+bool store_swaps_end(struct store *st);
 
 /* UDP clients may use databases 0 .. count - 1. */
 void store_databases(struct store *st, unsigned int count);

@@ -248,6 +248,9 @@ def same_random_commands(pairs, seed):
             # what comes before EXEC is then in a transaction
             words = [*words[:2], ["MULTI"], *words[2:], ["EXEC"]]
             words = [w for w in words if w[0] != "EVAL"]
+            at = rng.randrange(len(words))
+            if words[at][0] == "SWAPDB":  # several at one place
+                words[at:at] = [["SWAPDB", db, rng.choice(DATABASES)] for db in DATABASES]
         for c in pairs[n]:
             c.send(b"".join(encode(*w) for w in words))
         for w in words:
