@@ -11,6 +11,7 @@
  *   housekeeping/  `save` rules, active expiry, signals, shutdown
  *   database/  what commands are made of: their table, dispatch, transactions, long ones
  *   commands/  what a RESP command does; acl/, pubsub/, script/, tracking/: the larger topics
+ *   proxy/     in front of a Redis: what passes, in which order; upstream/: the connections to it
  *   persist/   snapshots: the store to a file and back
  *   http/      metrics and probes for those who watch
  *   util/      log, clock, text, patterns, the machine's memory
@@ -37,6 +38,7 @@
 #include "persist/restore.h"
 #include "persist/snapshot.h"
 #include "persist/writelog.h"
+#include "proxy/proxy.h"
 #include "store/feed.h"
 #include "store/open.h"
 #include "util/log.h"
@@ -230,6 +232,7 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 	bad |= report(use_real_name(o, &b), "not enough memory");
 	if (!bad && o->job == JOB_CHECK)
 		bad = report(server_check(b.cfg, err, sizeof(err)), err);
+	bad |= report(proxy_check(b.cfg, err, sizeof(err)), err);
 	cfg = config_finish(&b, err, sizeof(err));
 	bad |= report(!cfg, err);
 	if (!bad)
@@ -333,6 +336,8 @@ static int load(struct xkvd *x, char *err)
 	bool unreadable;
 	int ret;
 
+	if (x->cfg->upstream[0])
+		return 0;
 	snapshot_clean(x->cfg);
 	if (!x->fresh) {
 		if (!x->resumed)
@@ -483,7 +488,7 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 	struct server_options options = {
 		.cfg = x->cfg,
 		.store = x->store,
-		.executor = commands_executor(),
+		.executor = proxy_executor(commands_executor(), x->cfg),
 		.attach = &x->attach,
 		.config_file = o->file,
 		.apply = apply,
@@ -500,9 +505,10 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 	if (!x->server)
 		return -EINVAL;
 	ret = housekeeping_begin(x->server);
+	proxy_start(x->server);
 	if (!ret)
 		ret = server_listen(x->server, err, ERR_LEN);
-	if (!ret)
+	if (!ret && !x->cfg->upstream[0])
 		ret = udp_open(&x->udp, x->cfg, &x->rules, server_ctx(x->server),
 			       server_stat(x->server), server_datagrams(x->server), err, ERR_LEN);
 	for (unsigned int i = 0; !ret && i < x->udp.count; i++)

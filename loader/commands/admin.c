@@ -143,7 +143,7 @@ static void reply_hello(struct caller *c)
 	reply_text(r, "server");
 	reply_text(r, "redis");
 	reply_text(r, "version");
-	reply_text(r, REDIS_VERSION);
+	reply_text(r, c->srv->version[0] ? c->srv->version : REDIS_VERSION);
 	reply_text(r, "proto");
 	reply_int(r, r->protocol);
 	reply_text(r, "id");

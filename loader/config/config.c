@@ -115,6 +115,9 @@ static const struct directive table[] = {
 	  "which entries are evicted when maxmemory is reached" },
 	{ "miss", &type_choice, AT(miss), "pass", 0, 0, HOOKED, misses, "pass|reply",
 	  "read misses over UDP: pass them up to xkvd, or reply from the driver" },
+	{ "upstream", &type_string, AT(upstream), "", 0, 2047, PROTECTED | SECRET, NULL, "URL",
+	  "a Redis that commands pass to: redis://[USER:PASSWORD@]HOST[:PORT] or unix:///PATH; "
+	  "default: none" },
 	{ "batch", &type_choice, AT(batch), "auto", 0, 0, LIVE, batches, "off|on|auto",
 	  "serve packets in batches (native XDP): never, always, or while that is faster" },
 	{ "tcp-fast-path", &type_choice, AT(tcp_fast_path), "off", 0, 0, 0, fast_paths, "off|on",
@@ -417,6 +420,28 @@ int config_begin(struct config_builder *b, const struct config *from)
 	return ret;
 }
 
+/* With an upstream there are no data here that could be saved, and no UDP. */
+static int check_upstream(const struct config *cfg, struct sink *err)
+{
+	int ret = 0;
+
+	if (cfg->appendonly)
+		ret = bad(err, "upstream: `appendonly` would log what is the upstream's to keep: "
+			       "take one of them away");
+	if (cfg->save_count)
+		ret = bad(err, "upstream: `save` would save what is the upstream's to keep: take "
+			       "one of them away");
+	if (cfg->interface[0])
+		ret = bad(err, "upstream: `interface` has nothing to answer yet: take it away");
+	if (cfg->cluster)
+		ret = bad(err, "upstream: take cluster-enabled away, the upstream says what it is");
+	if (cfg->rename_count)
+		ret = bad(err, "upstream: rename-command is the upstream's to do");
+	if (cfg->io_threads > 1)
+		ret = bad(err, "upstream: io-threads has to be 1, which serves what one Redis can");
+	return ret;
+}
+
 /* What one directive alone cannot show. */
 static int check(const struct config *cfg, struct sink *err)
 {
@@ -444,9 +469,21 @@ static int check(const struct config *cfg, struct sink *err)
 	if (cfg->appendonly && cfg->appendfsync == APPENDFSYNC_ALWAYS && cfg->tcp_fast_path)
 		ret = bad(err, "tcp-fast-path on: the driver cannot wait for the disk, as "
 			       "appendfsync always wants");
+	if (cfg->upstream[0])
+		ret |= check_upstream(cfg, err);
 	if (cfg->mode != MODE_AUTO && !cfg->interface[0])
 		ret = bad(err, "mode needs an interface: add `interface NAME`");
 	return ret;
+}
+
+/* What was not said is as the upstream needs it. */
+static void upstream_defaults(struct config_builder *b)
+{
+	if (!b->save_given)
+		b->cfg->save_count = 0;
+	if (b->cfg->proto_max_bulk_len == 2 * MB)
+		b->cfg->proto_max_bulk_len = 512 * MB;
+	b->cfg->io_threads = b->cfg->io_threads ?: 1;
 }
 
 const struct config *config_finish(struct config_builder *b, char *err, size_t err_len)
@@ -454,6 +491,8 @@ const struct config *config_finish(struct config_builder *b, char *err, size_t e
 	struct sink sink = sink_of(err, err_len);
 	const struct config *cfg = b->cfg;
 
+	if (cfg->upstream[0])
+		upstream_defaults(b);
 	if (check(cfg, &sink)) {
 		config_abandon(b);
 		return NULL;
@@ -527,7 +566,7 @@ bool config_file_is_open(const struct config *cfg, const char *path)
 	struct stat st;
 
 	return (cfg->requirepass[0] || cfg->has_users || cfg->udp_token_set ||
-		cfg->tls_key_file_pass[0]) &&
+		cfg->tls_key_file_pass[0] || strchr(cfg->upstream, '@')) &&
 	       path && !stat(path, &st) && st.st_mode & S_IROTH;
 }
 

@@ -173,6 +173,7 @@ struct config {
 	uint64_t maxmemory;    /* bytes, 0 = no limit */
 	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
 	enum miss_policy miss;	       /* default pass */
+	const char *upstream;	       /* URL of a Redis that commands pass to; default "" = none */
 	unsigned int batch;	       /* enum xkv_batch_mode, default auto */
 	unsigned int tcp_fast_path;    /* 1 = on; default off */
 	enum foreign_policy foreign;   /* default pass */

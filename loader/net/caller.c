@@ -91,6 +91,7 @@ static bool is_local(const struct caller *c)
 static const struct caller_kind apart = {
 	.before_message = do_nothing,
 	.wake = do_nothing,
+	.answered = do_nothing,
 	.resume = do_nothing,
 	.close = close_apart,
 	.address = no_address,

@@ -40,6 +40,8 @@ struct caller_kind {
 	void (*before_message)(struct caller *c);
 	/* It has got something that is to be sent. */
 	void (*wake)(struct caller *c);
+	/* It has got replies of commands that were executed elsewhere.  It may be gone then. */
+	void (*answered)(struct caller *c);
 	/* Its call, which has waited, can go on: executor.resume() soon. */
 	void (*resume)(struct caller *c);
 	/* Closes it; the caller may be gone then, if it is not the one whose command runs. */

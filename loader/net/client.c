@@ -869,6 +869,12 @@ static void wake(struct caller *to)
 	worker_wake(to->worker);
 }
 
+static void answered(struct caller *c)
+{
+	count_message(client_of(c));
+	worker_send(c->worker, client_of(c));
+}
+
 static void resume(struct caller *c)
 {
 	worker_enqueue(c->worker, client_of(c), true);
@@ -888,6 +894,7 @@ static bool is_local(const struct caller *c)
 static const struct caller_kind client_kind = {
 	.before_message = before_message,
 	.wake = wake,
+	.answered = answered,
 	.resume = resume,
 	.close = close_client,
 	.address = address,

@@ -69,9 +69,10 @@ struct server {
 	uint64_t memory_peak; /* bytes of the store, as info_sample() has seen them */
 	double sampled_at;    /* the last info_sample(), by monotonic_seconds() */
 	struct rate operations, input, output; /* commands and UDP operations; bytes over TCP */
-	char run_id[41];		       /* random, another one after each start */
-	uint64_t stat_base[STATS];	       /* what CONFIG RESETSTAT has found */
-	struct log_rate refused;	       /* connections, by address */
+	char version[32];	   /* that HELLO tells, of a server behind this one; "" = our own */
+	char run_id[41];	   /* random, another one after each start */
+	uint64_t stat_base[STATS]; /* what CONFIG RESETSTAT has found */
+	struct log_rate refused;   /* connections, by address */
 	/* the last snapshot failed (stop-writes-on-bgsave-error), or the log cannot be written */
 	bool writes_refused;
 	char log_error[256]; /* why it cannot, "" = it can */

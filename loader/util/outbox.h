@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/uio.h>
 
 struct outbox_chunk {
@@ -58,6 +59,16 @@ static inline void outbox_used(struct outbox *o, size_t n)
 {
 	o->tail->len += n;
 	o->bytes += n;
+}
+
+static inline void outbox_append(struct outbox *o, const void *bytes, size_t len)
+{
+	char *at = outbox_reserve(o, len);
+
+	if (!at)
+		return;
+	memcpy(at, bytes, len);
+	outbox_used(o, len);
 }
 
 /* Moves or copies all of `from` behind `to`; it is empty then.  If it has failed, `to` fails. */

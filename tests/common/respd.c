@@ -19,6 +19,7 @@
 #include "loader/util/log.h"
 #include "loader/net/server.h"
 #include "loader/persist/snapshot.h"
+#include "loader/proxy/proxy.h"
 #include "engine.h"
 #include "storefaults.h"
 #include "userstore.h"
@@ -90,7 +91,7 @@ static int serve(struct store *st, const struct config **cfg, const char *file, 
 	struct respd d = { .store = st, .cfg = cfg };
 	struct server_options options = { .cfg = *cfg,
 					  .store = st,
-					  .executor = commands_executor(),
+					  .executor = proxy_executor(commands_executor(), *cfg),
 					  .config_file = file,
 					  .adopt = adopt,
 					  .config_arg = &d };
@@ -102,6 +103,7 @@ static int serve(struct store *st, const struct config **cfg, const char *file, 
 	if (!s)
 		return fail(err);
 	d.server = s;
+	proxy_start(s);
 	if (housekeeping_begin(s))
 		ret = fail("out of memory");
 	else if (hold.fd < 0 || server_add_fd(s, hold.fd, USES_CONTEXT, on_hold_signal, &hold))
@@ -128,7 +130,8 @@ int main(int argc, char *argv[])
 	if ((file && config_read_file(&builder, file, err, sizeof(err))) ||
 	    config_read_args(&builder, argc - first, argv + first, err, sizeof(err)) ||
 	    commands_rename(&builder, err, sizeof(err)) ||
-	    commands_users(&builder, err, sizeof(err))) {
+	    commands_users(&builder, err, sizeof(err)) ||
+	    proxy_check(builder.cfg, err, sizeof(err))) {
 		config_abandon(&builder);
 		return fail(err);
 	}
@@ -145,7 +148,7 @@ int main(int argc, char *argv[])
 	if (getenv("RESPD_PAGES"))
 		user_bpf_limit_pages(atoi(getenv("RESPD_PAGES")));
 	store_limit(st, cfg->maxmemory, cfg->maxmemory_policy);
-	ret = load(st, cfg);
+	ret = cfg->upstream[0] ? 0 : load(st, cfg);
 	if (!ret)
 		ret = serve(st, &cfg, file, signal);
 	userstore_free(st);

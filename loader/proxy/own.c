@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Clients that have a connection to the upstream of their own, for what others must not see or wait
+ * for: transactions, blocking commands, scripts, another database; and those that are passed
+ * through as they are (`raw`), because replies and messages do not go with commands one by one:
+ * subscribers, MONITOR, CLIENT REPLY, CLIENT TRACKING.
+ *
+ * It is made when it is needed first, and stays until the client goes or sends RESET.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "proxy_impl.h"
+#include "util/text.h"
+
+#define RESET_REPLY	"+RESET\r\n"
+#define RESET_BYTES	(sizeof(RESET_REPLY) - 1)
+#define RAW_WAITS_ABOVE (4 << 20) /* bytes that the upstream has not taken */
+
+bool passage_is_own(const struct passage *p)
+{
+	return p->multi || p->watches || p->strange || p->raw || p->caller->session.db;
+}
+
+/* The client cannot know what has become of its state: it loses its connection, as ever. */
+static void on_lost(struct link *l, const char *why)
+{
+	struct own *own = l->arg;
+	struct passage *p = own->passage;
+
+	(void)why;
+	LIST_REMOVE(own, each);
+	own->proxy->own_count--;
+	if (p)
+		p->own = NULL;
+	if (p && (own->lost_some || passage_is_own(p))) {
+		p->caller->closing = true;
+		passage_answered(p);
+	}
+	free(own);
+}
+
+static void give(struct passage *p, const char *bytes, size_t len)
+{
+	outbox_append(passage_out(p), bytes, len);
+	passage_answered(p);
+}
+
+/*
+ * The client has sent RESET: its reply ends that nothing is matched, and is for xkvd, which replies
+ * itself.  Returns whether these bytes were taken: they may be a part of it.
+ */
+static bool take_reset(struct own *own, const char *bytes, size_t len, bool end)
+{
+	struct passage *p = own->passage;
+
+	if (own->head_len + len > RESET_BYTES) {
+		if (own->head_len <= RESET_BYTES)
+			give(p, own->head, own->head_len);
+		own->head_len = end ? 0 : RESET_BYTES + 1; /* until this message has ended */
+		return false;
+	}
+	memcpy(own->head + own->head_len, bytes, len);
+	own->head_len += len;
+	if (!end)
+		return true;
+	len = own->head_len;
+	own->head_len = 0;
+	if (len == RESET_BYTES && !memcmp(own->head, RESET_REPLY, RESET_BYTES)) {
+		p->raw = false;
+		passage_wake(p);
+	} else {
+		give(p, own->head, len);
+	}
+	return true;
+}
+
+static void on_bytes(struct link *l, const char *bytes, size_t len, bool end)
+{
+	struct own *own = l->arg;
+
+	if (own->passage && !(own->passage->resets && take_reset(own, bytes, len, end)))
+		give(own->passage, bytes, len);
+}
+
+static void on_drained(struct link *l)
+{
+	struct own *own = l->arg;
+
+	if (own->passage && own->passage->raw && !own->passage->resets)
+		passage_wake(own->passage);
+}
+
+struct own *own_of(struct proxy *x, struct passage *p)
+{
+	static const struct link_events events = { .bytes = on_bytes,
+						   .drained = on_drained,
+						   .lost = on_lost };
+	const char *name = p->caller->session.name;
+
+	if (p->own)
+		return p->own;
+	p->own = calloc(1, sizeof(*p->own));
+	if (!p->own)
+		return NULL;
+	p->own->proxy = x;
+	p->own->passage = p;
+	LIST_INSERT_HEAD(&x->own, p->own, each);
+	x->own_count++;
+	link_init(&p->own->link, x->worker->loop, &x->address, &events, p->own);
+	link_open(&p->own->link, p->caller->session.reply.protocol);
+	if (name) {
+		link_words(&p->own->link, 3, (const char *[]){ "CLIENT", "SETNAME", name });
+		link_expect_any(&p->own->link);
+	}
+	return p->own;
+}
+
+void own_free(struct passage *p)
+{
+	struct own *own = p->own;
+
+	if (!own)
+		return;
+	p->own = NULL;
+	own->passage = NULL;
+	link_fail(&own->link, "its client has gone"); /* on_lost() frees it */
+}
+
+void own_follow(struct passage *p)
+{
+	enum protocol protocol = p->caller->session.reply.protocol;
+	struct link *l = p->own ? &p->own->link : NULL;
+
+	if (!l || l->protocol == protocol)
+		return;
+	l->protocol = protocol;
+	link_words(l, 2, (const char *[]){ "HELLO", protocol == PROTOCOL_RESP3 ? "3" : "2" });
+	link_expect_ok(l);
+}
+
+static void follow_hello(struct caller *c)
+{
+	int64_t version;
+
+	if (c->call.argc > 1 && text_to_i64(c->call.argv[1].ptr, c->call.argv[1].len, &version) &&
+	    (version == 2 || version == 3))
+		c->session.reply.protocol = (enum protocol)version;
+}
+
+unsigned int own_raw(struct passage *p)
+{
+	const struct resp_arg *name = &p->caller->call.argv[0];
+	struct link *l = &p->own->link;
+
+	if (l->out.bytes > RAW_WAITS_ABOVE)
+		return passage_wait(p, UINT32_MAX);
+	if (text_is(name->ptr, name->len, "hello"))
+		follow_hello(p->caller);
+	p->resets = text_is(name->ptr, name->len, "reset");
+	p->own->head_len = 0;
+	link_call(l, p->caller->call.argc, p->caller->call.argv);
+	link_written(l);
+	p->own->proxy->stats.passed[PASS_raw]++;
+	return p->resets ? passage_wait(p, 0) : 0;
+}
+
+void owns_free(struct proxy *x)
+{
+	struct own *own;
+
+	while ((own = LIST_FIRST(&x->own))) {
+		LIST_REMOVE(own, each);
+		link_close(&own->link);
+		free(own);
+	}
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Commands that are under way, and the order of their replies.
+ *
+ * What a client sends gets its replies in that order.  The bytes of a reply go to the client as
+ * they come, if nothing is before it; else they wait in its `struct passed`.
+ *
+ * A barrier: a reply may say, to whoever learns of it, that something has changed.  It is held back
+ * until a PING on the connection that is told of changes has come back: what the upstream has said
+ * there before is known then.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "proxy_impl.h"
+
+/* ---- clients that have got something ------------------------------------------ */
+
+void passage_answered(struct passage *p)
+{
+	struct proxy *x = proxy_of(p->caller->srv);
+
+	if (p->is_answered)
+		return;
+	p->is_answered = true;
+	TAILQ_INSERT_TAIL(&x->answered, p, answered);
+	ev_prepare_start(x->worker->loop, &x->ends);
+}
+
+static void send_answers(struct proxy *x)
+{
+	struct passage *p;
+
+	while ((p = TAILQ_FIRST(&x->answered))) {
+		TAILQ_REMOVE(&x->answered, p, answered);
+		p->is_answered = false;
+		p->caller->kind->answered(p->caller); /* may free it */
+	}
+}
+
+/* ---- barriers ------------------------------------------------------------------ */
+
+struct barrier {
+	struct request request;
+	struct passed_list list;
+};
+
+static void barrier_reply(struct link *l, struct request *r, const char *bytes, size_t len,
+			  bool end)
+{
+	(void)l;
+	(void)bytes;
+	(void)len;
+	if (!end)
+		return;
+	passed_release(&((struct barrier *)r)->list);
+	free(r);
+}
+
+/* There is nothing left that could be out of date: its owner has seen to that. */
+static void barrier_lost(struct link *l, struct request *r)
+{
+	barrier_reply(l, r, NULL, 0, true);
+}
+
+static void send_barrier(struct proxy *x)
+{
+	static const struct request_kind kind = { barrier_reply, barrier_lost };
+	struct barrier *b;
+
+	if (TAILQ_EMPTY(&x->unordered))
+		return;
+	b = x->up ? calloc(1, sizeof(*b)) : NULL;
+	if (!b) {
+		if (x->up)
+			link_fail(&x->watch, "out of memory");
+		passed_release(&x->unordered);
+		return;
+	}
+	b->request.kind = &kind;
+	TAILQ_INIT(&b->list);
+	TAILQ_CONCAT(&b->list, &x->unordered, waits);
+	x->stats.barriers++;
+	link_words(&x->watch, 1, (const char *[]){ "PING" });
+	link_sent(&x->watch, &b->request);
+	link_flush(&x->watch);
+}
+
+/* Before replies are sent, and the loop sleeps. */
+static void on_ends(struct ev_loop *loop, ev_prepare *w, int events)
+{
+	struct proxy *x = w->data;
+
+	(void)events;
+	ev_prepare_stop(loop, w);
+	send_barrier(x);
+	send_answers(x);
+}
+
+void passages_init(struct proxy *x)
+{
+	TAILQ_INIT(&x->answered);
+	TAILQ_INIT(&x->unordered);
+	ev_prepare_init(&x->ends, on_ends);
+	ev_set_priority(&x->ends, EV_MAXPRI); /* before the worker's own, which sends replies */
+	x->ends.data = x;
+}
+
+/* ---- calls that wait ------------------------------------------------------------ */
+
+unsigned int passage_wait(struct passage *p, unsigned int enough)
+{
+	p->enough = enough;
+	caller_wait(p->caller, &p->waiters);
+	return RUN_UNFINISHED;
+}
+
+void passage_wake(struct passage *p)
+{
+	if (p->caller->waits && !p->base_runs)
+		waiters_wake(&p->waiters);
+}
+
+/* ---- replies -------------------------------------------------------------------- */
+
+static void forget(struct passage *p, struct passed *q)
+{
+	TAILQ_REMOVE(&p->sent, q, order);
+	p->count--;
+	p->bytes -= q->bytes;
+	if (!p->count)
+		p->on = NULL;
+}
+
+/* Gives the client what it may have of the first ones. */
+static void settle(struct passage *p)
+{
+	struct passed *q;
+
+	while ((q = TAILQ_FIRST(&p->sent)) && (q->ended || !q->barrier)) {
+		outbox_splice(passage_out(p), &q->reply);
+		if (!q->ended)
+			break;
+		forget(p, q);
+		free(q);
+	}
+	passage_answered(p);
+	if (p->count <= p->enough)
+		passage_wake(p);
+}
+
+static void end(struct passed *q)
+{
+	q->ended = true;
+	if (q->passage) {
+		settle(q->passage);
+		return;
+	}
+	outbox_free(&q->reply);
+	free(q);
+}
+
+void passed_release(struct passed_list *list)
+{
+	struct passed *q;
+
+	while ((q = TAILQ_FIRST(list))) {
+		TAILQ_REMOVE(list, q, waits);
+		end(q);
+	}
+}
+
+static void complete(struct proxy *x, struct passed *q)
+{
+	if (!q->barrier || !x->up) {
+		end(q);
+		return;
+	}
+	TAILQ_INSERT_TAIL(&x->unordered, q, waits);
+	ev_prepare_start(x->worker->loop, &x->ends);
+}
+
+static void passed_reply(struct link *l, struct request *r, const char *bytes, size_t len,
+			 bool is_end)
+{
+	struct passed *q = (struct passed *)r;
+	struct passage *p = q->passage;
+
+	(void)l;
+	if (q->selects && !q->begun && p && bytes[0] == '+')
+		p->caller->session.db = q->db;
+	q->begun = true;
+	if (p && q == TAILQ_FIRST(&p->sent) && !q->barrier) {
+		outbox_append(passage_out(p), bytes, len);
+		passage_answered(p);
+	} else if (p) {
+		outbox_append(&q->reply, bytes, len);
+	}
+	if (is_end)
+		complete(q->proxy, q);
+}
+
+static void passed_lost(struct link *l, struct request *r)
+{
+	struct passed *q = (struct passed *)r;
+	struct reply reply;
+
+	q->proxy->stats.lost++;
+	if (q->passage && q->passage->own && l == &q->passage->own->link) {
+		q->passage->own->lost_some = true; /* the client loses its connection, too */
+	} else if (q->passage) {
+		reply_init(&reply, PROTOCOL_RESP2, 0);
+		if (!q->begun)
+			reply_error(&reply,
+				    UPSTREAM_ERROR " the connection to %s was lost (%s): whether "
+						   "the command was executed is unknown",
+				    l->address->text, l->why);
+		else
+			q->passage->caller->closing = true; /* in the middle of a reply */
+		outbox_splice(&q->reply, &reply.out);
+	}
+	end(q);
+}
+
+struct passed *pass_command(struct proxy *x, struct passage *p, struct link *to, bool barrier)
+{
+	static const struct request_kind kind = { passed_reply, passed_lost };
+	struct passed *q = calloc(1, sizeof(*q));
+
+	if (!q)
+		return NULL;
+	q->request.kind = &kind;
+	q->proxy = x;
+	q->passage = p;
+	q->barrier = barrier;
+	q->bytes = p->caller->call.len;
+	TAILQ_INSERT_TAIL(&p->sent, q, order);
+	p->count++;
+	p->bytes += q->bytes;
+	p->on = to;
+	link_call(to, p->caller->call.argc, p->caller->call.argv);
+	link_sent(to, &q->request);
+	return q;
+}
+
+/* ---- the end of a client ----------------------------------------------------------- */
+
+void passage_leave(struct passage *p)
+{
+	struct passed *q;
+
+	if (!p->started)
+		return;
+	caller_wait_no_more(p->caller);
+	while ((q = TAILQ_FIRST(&p->sent))) {
+		forget(p, q);
+		if (q->ended) {
+			outbox_free(&q->reply);
+			free(q);
+		} else {
+			q->passage = NULL;
+		}
+	}
+	if (p->is_answered)
+		TAILQ_REMOVE(&proxy_of(p->caller->srv)->answered, p, answered);
+	p->is_answered = false;
+	own_free(p);
+}
+
+size_t passage_memory(const struct passage *p)
+{
+	size_t bytes = 0;
+	const struct passed *q;
+
+	if (!p->started)
+		return 0;
+	TAILQ_FOREACH(q, &p->sent, order)
+		bytes += sizeof(*q) + q->bytes + q->reply.memory;
+	return bytes + (p->own ? sizeof(*p->own) + p->own->link.out.memory : 0);
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The connections to the upstream, and the executor that stands before that of the commands.
+ *
+ * Clients share one connection for each protocol, and there is one of our own, the watch.  They
+ * come and go together: when one is lost the others are closed, and all are made again.
+ */
+#include "proxy_impl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "upstream/value.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define RETRY_FIRST   0.05 /* seconds; doubled up to: */
+#define RETRY_LONGEST 2.0
+#define SILENCE_NS    60000000000 /* after which a connection is given up */
+
+static const struct executor *base; /* that of the commands */
+static struct executor executor;
+
+#define ALIGNED(bytes) (((bytes) + _Alignof(max_align_t) - 1) & ~(_Alignof(max_align_t) - 1))
+
+struct proxy *proxy_of(const struct server *s)
+{
+	return (struct proxy *)((char *)(uintptr_t)s->commands + ALIGNED(base->server_bytes));
+}
+
+struct passage *passage_of(struct caller *c)
+{
+	return (struct passage *)(c->commands + ALIGNED(base->caller_bytes));
+}
+
+const struct executor *proxy_base(void)
+{
+	return base;
+}
+
+/* ---- connecting ----------------------------------------------------------------- */
+
+static struct link *each_link(struct proxy *x, unsigned int i)
+{
+	return i < 2 ? &x->shared[i] : i == 2 ? &x->watch : NULL;
+}
+
+static void connect_all(struct proxy *x)
+{
+	link_open(&x->watch, PROTOCOL_RESP3);
+	link_open(&x->shared[0], PROTOCOL_RESP2);
+	link_open(&x->shared[1], PROTOCOL_RESP3);
+}
+
+static void on_retry(struct ev_loop *loop, ev_timer *w, int events)
+{
+	(void)loop;
+	(void)events;
+	connect_all(w->data);
+}
+
+/* Not all proxies of an upstream that was restarted at the same moment. */
+static double jitter(double delay)
+{
+	return delay * (0.5 + (double)arc4random_uniform(1000) / 1000);
+}
+
+static void on_lost(struct link *l, const char *why)
+{
+	struct proxy *x = l->arg;
+
+	if (x->up)
+		log_warning("the connection to the upstream %s was lost: %s", x->address.text, why);
+	else if (!x->said)
+		log_warning("cannot connect to the upstream %s: %s; trying again", x->address.text,
+			    why);
+	x->said = true;
+	x->up = false;
+	snprintf(x->why, sizeof(x->why), "%s", why);
+	for (unsigned int i = 0; i < 3; i++)
+		link_close(each_link(x, i));
+	ev_timer_stop(x->worker->loop, &x->retry);
+	ev_timer_set(&x->retry, jitter(x->delay), 0.);
+	ev_timer_start(x->worker->loop, &x->retry);
+	x->delay = x->delay * 2 < RETRY_LONGEST ? x->delay * 2 : RETRY_LONGEST;
+}
+
+static void on_ready(struct link *l)
+{
+	struct proxy *x = l->arg;
+
+	for (unsigned int i = 0; i < 3; i++)
+		if (!each_link(x, i)->ready)
+			return;
+	if (!x->catalog)
+		return; /* it comes, and calls again */
+	log_notice("connected to the upstream %s", x->address.text);
+	x->up = true;
+	x->said = false;
+	x->delay = RETRY_FIRST;
+	x->stats.connected++;
+	x->heard_ns = monotonic_ns();
+	x->ping_ns = 0;
+}
+
+/* ---- what it can do -------------------------------------------------------------- */
+
+/* A request of the watch, whose reply is kept whole. */
+struct question {
+	struct request request;
+	struct outbox reply;
+	void (*answer)(struct proxy *x, const struct value *v);
+};
+
+static void question_reply(struct link *l, struct request *r, const char *bytes, size_t len,
+			   bool end)
+{
+	struct question *q = (struct question *)r;
+	const struct value *v = NULL;
+	char *whole;
+
+	outbox_append(&q->reply, bytes, len);
+	if (!end)
+		return;
+	whole = q->reply.failed ? NULL : malloc(q->reply.bytes);
+	len = q->reply.bytes;
+	if (whole) {
+		outbox_flatten(&q->reply, whole);
+		v = value_parse(whole, len);
+	}
+	if (v)
+		q->answer(l->arg, v);
+	else
+		link_fail(l, "a reply cannot be understood");
+	value_free(v);
+	free(whole);
+	outbox_free(&q->reply);
+	free(q);
+}
+
+static void question_lost(struct link *l, struct request *r)
+{
+	(void)l;
+	outbox_free(&((struct question *)r)->reply);
+	free(r);
+}
+
+static void ask(struct proxy *x, void (*answer)(struct proxy *, const struct value *),
+		unsigned int argc, const char *const *argv)
+{
+	static const struct request_kind kind = { question_reply, question_lost };
+	struct question *q = calloc(1, sizeof(*q));
+
+	if (!q) {
+		link_fail(&x->watch, "out of memory");
+		return;
+	}
+	q->request.kind = &kind;
+	q->answer = answer;
+	link_words(&x->watch, argc, argv);
+	link_sent(&x->watch, &q->request);
+}
+
+static void take_catalog(struct proxy *x, const struct value *v)
+{
+	struct catalog *catalog = catalog_new(v);
+
+	if (!catalog) {
+		link_fail(&x->watch, "it does not tell its commands (COMMAND)");
+		return;
+	}
+	catalog_free(x->catalog);
+	x->catalog = catalog;
+	on_ready(&x->watch);
+}
+
+static void take_hello(struct proxy *x, const struct value *v)
+{
+	const struct value *version = value_at(v, "version");
+
+	snprintf(x->srv->version, sizeof(x->srv->version), "%.*s",
+		 version->text ? (int)version->len : 0, version->text ? version->text : "");
+}
+
+/* It may be another server, or have other modules now. */
+static void on_watch_ready(struct link *l)
+{
+	struct proxy *x = l->arg;
+
+	catalog_free(x->catalog);
+	x->catalog = NULL;
+	ask(x, take_hello, 1, (const char *[]){ "HELLO" });
+	ask(x, take_catalog, 1, (const char *[]){ "COMMAND" });
+}
+
+static void drop_push(struct link *l, const char *frame, size_t len)
+{
+	(void)l;
+	(void)frame;
+	(void)len;
+}
+
+/* ---- health ------------------------------------------------------------------------ */
+
+static void pong(struct proxy *x, const struct value *v)
+{
+	(void)v;
+	x->heard_ns = x->ping_ns;
+	x->ping_ns = 0;
+}
+
+static void on_second(struct ev_loop *loop, ev_timer *w, int events)
+{
+	struct proxy *x = w->data;
+
+	(void)loop;
+	(void)events;
+	if (!x->up)
+		return;
+	if (x->ping_ns && monotonic_ns() - x->ping_ns > SILENCE_NS)
+		link_fail(&x->watch, "it has not answered for 60 s");
+	if (x->ping_ns)
+		return;
+	x->ping_ns = monotonic_ns();
+	ask(x, pong, 1, (const char *[]){ "PING" });
+}
+
+/* ---- the executor ------------------------------------------------------------------- */
+
+static unsigned int run(struct caller *c)
+{
+	return c->id ? route(c) : base->run(c);
+}
+
+static unsigned int resume(struct caller *c)
+{
+	struct passage *p = passage_of(c);
+	unsigned int flags;
+
+	if (!c->id || p->base_runs) {
+		flags = base->resume(c);
+		p->base_runs = flags & RUN_UNFINISHED;
+		return flags;
+	}
+	return c->waits ? RUN_UNFINISHED : route(c);
+}
+
+static void cancel(struct caller *c)
+{
+	passage_leave(passage_of(c));
+	base->cancel(c);
+}
+
+static size_t memory(struct caller *c)
+{
+	return base->memory(c) + passage_memory(passage_of(c));
+}
+
+/* What the driver may answer over TCP: nothing, as it knows no upstream. */
+static struct flow_rights driver_rights(struct caller *c)
+{
+	(void)c;
+	return (struct flow_rights){ 0 };
+}
+
+static void server_end(struct server *s)
+{
+	struct proxy *x = proxy_of(s);
+
+	for (unsigned int i = 0; x->srv && i < 3; i++)
+		link_close(each_link(x, i));
+	owns_free(x);
+	catalog_free(x->catalog);
+	base->server_free(s);
+}
+
+int proxy_check(const struct config *cfg, char *err, size_t err_len)
+{
+	struct upstream_address address;
+	const char *why = cfg->upstream[0] ? upstream_address(cfg->upstream, &address) : NULL;
+
+	if (why)
+		snprintf(err, err_len, "upstream: %s", why);
+	return why ? -EINVAL : 0;
+}
+
+const struct executor *proxy_executor(const struct executor *commands, const struct config *cfg)
+{
+	if (!cfg->upstream[0])
+		return commands;
+	base = commands;
+	executor = *commands;
+	executor.caller_bytes = ALIGNED(base->caller_bytes) + sizeof(struct passage);
+	executor.server_bytes = ALIGNED(base->server_bytes) + sizeof(struct proxy);
+	executor.run = run;
+	executor.resume = resume;
+	executor.cancel = cancel;
+	executor.memory = memory;
+	executor.driver_rights = driver_rights;
+	executor.server_free = server_end;
+	return &executor;
+}
+
+void proxy_start(struct server *s)
+{
+	static const struct link_events watch = { on_watch_ready, drop_push, NULL, NULL, on_lost };
+	static const struct link_events shared = { on_ready, NULL, NULL, NULL, on_lost };
+	struct proxy *x;
+
+	if (!s->cfg->upstream[0])
+		return;
+	x = proxy_of(s);
+	x->srv = s;
+	x->worker = s->worker[0];
+	x->delay = RETRY_FIRST;
+	snprintf(x->why, sizeof(x->why), "not yet connected");
+	upstream_address(s->cfg->upstream, &x->address); /* the configuration was checked */
+	passages_init(x);
+	link_init(&x->watch, x->worker->loop, &x->address, &watch, x);
+	for (unsigned int i = 0; i < 2; i++)
+		link_init(&x->shared[i], x->worker->loop, &x->address, &shared, x);
+	ev_timer_init(&x->retry, on_retry, 0., 0.);
+	ev_timer_init(&x->second, on_second, 1., 1.);
+	x->retry.data = x->second.data = x;
+	ev_timer_start(x->worker->loop, &x->second);
+	connect_all(x);
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the files of proxy/ share: proxy.c (life: connections, executor), route.c (what becomes of a
+ * command), pass.c (the order of replies), own.c (clients that have a connection of their own).
+ *
+ * All of it is done by one thread.
+ */
+#ifndef XKV_PROXY_IMPL_H
+#define XKV_PROXY_IMPL_H
+
+#include <sys/queue.h>
+
+#include "net/caller.h"
+#include "net/server_state.h"
+#include "proxy.h"
+#include "upstream/catalog.h"
+#include "upstream/link.h"
+
+#define UPSTREAM_ERROR "UPSTREAM"
+
+TAILQ_HEAD(passages, passage);
+TAILQ_HEAD(passed_list, passed);
+
+/* Why a command went up, for INFO. */
+#define PASS_REASONS(X)                                                                            \
+	X(shared) /* by a connection that clients share */                                         \
+	X(own)	  /* by one that its client has for itself */                                      \
+	X(raw)	  /* of a client that is only passed through: subscribers, MONITOR, ... */
+
+#define PASS_ENUM(name) PASS_##name,
+enum pass_reason { PASS_REASONS(PASS_ENUM) PASS_REASON_COUNT };
+
+struct proxy_stats {
+	uint64_t passed[PASS_REASON_COUNT];
+	uint64_t refused;   /* the upstream was not there */
+	uint64_t lost;	    /* under way when a connection was lost */
+	uint64_t connected; /* how often */
+	uint64_t barriers;
+};
+
+/* The upstream, of a server. */
+struct proxy {
+	struct server *srv;
+	struct worker *worker;
+	struct upstream_address address;
+	struct link watch;	 /* RESP3: order, health, and what the upstream can do */
+	struct link shared[2];	 /* RESP2 and RESP3 */
+	bool up;		 /* all of them are ready */
+	struct catalog *catalog; /* owned; NULL = not yet asked */
+	ev_timer retry;
+	double delay;  /* of the next try, in seconds */
+	char why[256]; /* it is not up */
+	bool said;     /* that is in the log */
+	ev_timer second;
+	uint64_t ping_ns;  /* monotonic: when the PING that is under way was sent; 0 = none is */
+	uint64_t heard_ns; /* when the last one that was answered was sent */
+	struct passages answered;     /* clients that have got replies in this round */
+	struct passed_list unordered; /* replies that wait for a barrier to be sent */
+	ev_prepare ends;
+	LIST_HEAD(owns, own) own; /* of clients, or of those that have gone */
+	unsigned int own_count;
+	struct proxy_stats stats;
+};
+
+/* A client with respect to the upstream. */
+struct passage {
+	struct caller *caller;
+	struct passed_list sent; /* commands without (a whole) reply, the oldest first */
+	unsigned int count;	 /* of them */
+	size_t bytes;		 /* of these commands */
+	struct link *on;	 /* all of them were sent there */
+	struct own *own;	 /* its own connection; NULL = none */
+	struct waiters waiters;	 /* its call, until no more than `enough` are under way */
+	unsigned int enough;
+	bool base_runs; /* its unfinished call is one of ours, not of the upstream's */
+	bool started;	/* zero: not used yet */
+	bool multi, watches;
+	bool strange;	  /* its own connection has state that only the upstream knows */
+	bool raw;	  /* it is passed through, and nothing is matched */
+	bool resets;	  /* and has sent RESET since */
+	bool is_answered; /* it is in proxy.answered: */
+	TAILQ_ENTRY(passage) answered;
+};
+
+/* A command that was passed. */
+struct passed {
+	struct request request;
+	TAILQ_ENTRY(passed) order; /* of its client's */
+	TAILQ_ENTRY(passed) waits; /* of those that wait for a barrier */
+	struct proxy *proxy;
+	struct passage *passage; /* NULL: the client has gone */
+	size_t bytes;
+	struct outbox reply; /* that cannot be given to the client yet */
+	bool barrier;	     /* not before all that it may have changed is known here */
+	bool ended;	     /* the reply is whole */
+	bool begun;	     /* some of it has come */
+	bool selects;	     /* it is SELECT, of: */
+	unsigned int db;
+};
+
+/* A connection of one client. */
+struct own {
+	struct link link;
+	LIST_ENTRY(own) each;
+	struct proxy *proxy;
+	struct passage *passage; /* NULL: it has none any more */
+	bool lost_some;		 /* replies that the client waits for */
+	char head[8];		 /* of what may be the reply to RESET; more: it is not */
+	size_t head_len;
+};
+
+struct proxy *proxy_of(const struct server *s);
+struct passage *passage_of(struct caller *c);
+const struct executor *proxy_base(void);
+
+/* --- pass.c --- */
+
+/* Sends the caller's command there; its reply goes to the client in order.  NULL: no memory. */
+struct passed *pass_command(struct proxy *x, struct passage *p, struct link *to, bool barrier);
+/* Its call goes on when no more than so many are under way. */
+unsigned int passage_wait(struct passage *p, unsigned int enough);
+void passage_wake(struct passage *p);
+/* What its client is sent. */
+static inline struct outbox *passage_out(const struct passage *p)
+{
+	return &p->caller->session.reply.out;
+}
+/* The client gets what has been added to its outbox. */
+void passage_answered(struct passage *p);
+void passages_init(struct proxy *x);
+/* The client has gone. */
+void passage_leave(struct passage *p);
+/* A barrier was reached, or is not needed any more: these replies may go. */
+void passed_release(struct passed_list *list);
+size_t passage_memory(const struct passage *p);
+
+/* --- route.c --- */
+
+unsigned int route(struct caller *c);
+
+/* --- own.c --- */
+
+/* The client's own connection, made if there is none.  NULL: no memory. */
+struct own *own_of(struct proxy *x, struct passage *p);
+void own_free(struct passage *p);
+/* The client's command goes there as it is; nothing is matched. */
+unsigned int own_raw(struct passage *p);
+/* Is it to stay there, because of state that it has? */
+bool passage_is_own(const struct passage *p);
+/* When all clients have gone. */
+void owns_free(struct proxy *x);
+/* Its protocol is that of the client from here on. */
+void own_follow(struct passage *p);
+
+#endif

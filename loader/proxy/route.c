@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What becomes of a command.  All pass, but for those about the connection between client and xkvd,
+ * and what has XKV before it, which is for xkvd itself.
+ *
+ * Those that have state or may take long go by the client's own connection, others by one that
+ * clients share.  While something is under way on the one, nothing of this client is sent on the
+ * other: so its commands are executed in their order.
+ */
+#include <string.h>
+
+#include "acl/acl.h"
+#include "database/database.h"
+#include "proxy_impl.h"
+#include "util/text.h"
+
+#define UNDER_WAY_MAX  1024	 /* commands of a client */
+#define UNDER_WAY_ROOM (4 << 20) /* bytes of these, one that is longer excepted */
+#define SHARED_MAX     (1 << 20) /* bytes of a command: others have to wait behind it */
+
+/* What is special about a command, whatever the upstream says of it. */
+enum special {
+	PLAIN,
+	HERE, /* it is about the client's connection to xkvd */
+	IS_HELLO,
+	IS_RESET,
+	IS_SELECT,
+	IS_MULTI,
+	ENDS_MULTI,
+	IS_WATCH,
+	IS_UNWATCH,
+	IS_WAIT,
+	OWN,	 /* by a connection of its own, to which it stays no longer than it takes */
+	RAW,	 /* from now on everything is passed through */
+	REFUSED, /* it would make the connection another one than that of a client */
+};
+
+struct special_name {
+	const char *name;
+	enum special special;
+};
+
+static const struct special_name specials[] = {
+	{ "quit", HERE },	   { "auth", HERE },	    { "post", HERE },
+	{ "host:", HERE },	   { "hello", IS_HELLO },   { "reset", IS_RESET },
+	{ "select", IS_SELECT },   { "multi", IS_MULTI },   { "exec", ENDS_MULTI },
+	{ "discard", ENDS_MULTI }, { "watch", IS_WATCH },   { "unwatch", IS_UNWATCH },
+	{ "wait", IS_WAIT },	   { "waitaof", IS_WAIT },  { "eval", OWN },
+	{ "evalsha", OWN },	   { "fcall", OWN },	    { "eval_ro", OWN },
+	{ "evalsha_ro", OWN },	   { "fcall_ro", OWN },	    { "script", OWN },
+	{ "function", OWN },	   { "debug", OWN },	    { "shutdown", OWN },
+	{ "subscribe", RAW },	   { "psubscribe", RAW },   { "ssubscribe", RAW },
+	{ "unsubscribe", RAW },	   { "punsubscribe", RAW }, { "sunsubscribe", RAW },
+	{ "monitor", RAW },	   { "sync", REFUSED },	    { "psync", REFUSED },
+	{ "replconf", REFUSED },   { NULL, PLAIN },
+};
+
+static const struct special_name client_specials[] = {
+	{ "setname", HERE },  { "getname", HERE }, { "setinfo", HERE }, { "no-evict", HERE },
+	{ "no-touch", HERE }, { "id", OWN },	   { "info", OWN },	{ "getredir", OWN },
+	{ "reply", RAW },     { "tracking", RAW }, { "caching", RAW },	{ "trackinginfo", OWN },
+	{ NULL, PLAIN },
+};
+
+static enum special find_special(const struct special_name *names, const struct resp_arg *word)
+{
+	while (names->name && !text_is(word->ptr, word->len, names->name))
+		names++;
+	return names->special;
+}
+
+static enum special special_of(const struct call *call)
+{
+	if (call->argc > 1 && arg_is(&call->argv[0], "client"))
+		return find_special(client_specials, &call->argv[1]);
+	return find_special(specials, &call->argv[0]);
+}
+
+/* ---- what xkvd does itself ------------------------------------------------------ */
+
+static unsigned int run_here(struct passage *p)
+{
+	struct caller *c = p->caller;
+	unsigned int flags;
+
+	if (p->count)
+		return passage_wait(p, 0);
+	flags = proxy_base()->run(c);
+	p->base_runs = flags & RUN_UNFINISHED;
+	proxy_base()->flush(c->worker);
+	own_follow(p);
+	return flags;
+}
+
+static unsigned int reset(struct passage *p)
+{
+	if (p->count)
+		return passage_wait(p, 0);
+	own_free(p);
+	p->multi = p->watches = p->strange = p->resets = false;
+	return run_here(p);
+}
+
+/* Is it about xkvd, and does it leave the cache and the client's state alone? */
+static bool is_for_xkvd(const struct command *cmd)
+{
+	static const char *const no[] = { "scripting", "transactions", "pubsub" };
+	static const char *const names[] = { "save",  "bgsave", "bgrewriteaof", "monitor", "auth",
+					     "hello", "reset",	"quit",		"select" };
+
+	for (unsigned int i = 0; i < sizeof(no) / sizeof(no[0]); i++)
+		if (!strcmp(cmd->group, no[i]))
+			return false;
+	for (unsigned int i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(cmd->name, names[i]))
+			return false;
+	return !(cmd->flags & CMD_WRITE);
+}
+
+/* XKV COMMAND ...: what COMMAND is without an upstream. */
+static unsigned int run_for_xkvd(struct passage *p)
+{
+	struct caller *c = p->caller;
+	const struct command *cmd;
+
+	if (p->count)
+		return passage_wait(p, 0);
+	if (c->call.argc < 2) {
+		reply_error(reply_to(c), "ERR wrong number of arguments for 'xkv' command");
+		return 0;
+	}
+	cmd = command_find(c->call.argc - 1, c->call.argv + 1);
+	if (cmd && !is_for_xkvd(cmd)) {
+		reply_error(reply_to(c),
+			    "ERR with `upstream`, XKV takes no '%s': what is cached "
+			    "is the upstream's",
+			    cmd->name);
+		return 0;
+	}
+	c->call.argc--;
+	c->call.argv++;
+	return run_here(p);
+}
+
+/* ---- what passes ------------------------------------------------------------------ */
+
+/*
+ * A user who may not do everything: what xkvd knows it can judge.  Scripts and commands that it
+ * does not know may do anything as the upstream's user.
+ */
+static bool may_pass(struct caller *c)
+{
+	const struct command *cmd = command_find(c->call.argc, c->call.argv);
+
+	if (acl_user_of(c)->unlimited)
+		return true;
+	if (cmd && strcmp(cmd->group, "scripting") && !(cmd->flags & CMD_ADMIN) &&
+	    command_arity_ok(cmd, c->call.argc) &&
+	    acl_check_client(c, ACL_COMMAND, cmd, c->call.argc, c->call.argv) == ACL_OK)
+		return true;
+	reply_error(reply_to(c), "NOPERM this user has no permissions to run this command, or to "
+				 "access one of its keys or channels");
+	return false;
+}
+
+/* Does the upstream say that it should not be sent where others wait behind it? */
+static bool wants_own(const struct proxy *x, const struct call *call)
+{
+	const struct catalog_command *cmd = catalog_find(x->catalog, call->argc, call->argv);
+
+	if (!cmd || cmd->flags & CATALOG_MODULE || call->len > SHARED_MAX)
+		return true;
+	if (!(cmd->flags & CATALOG_BLOCKS))
+		return false;
+	if (strncmp(cmd->name, "xread", 5))
+		return true;
+	for (unsigned int i = 1; i < call->argc; i++)
+		if (arg_is(&call->argv[i], "block"))
+			return true;
+	return false;
+}
+
+/* The connection for this command; NULL: it has to wait, or (p->count is 0) there is no memory. */
+static struct link *link_for(struct proxy *x, struct passage *p, enum special special)
+{
+	bool resp3 = p->caller->session.reply.protocol == PROTOCOL_RESP3;
+	struct link *own = p->own ? &p->own->link : NULL;
+	struct own *made;
+
+	if (p->on && p->on == own)
+		return own;
+	if (special == PLAIN && !passage_is_own(p) && !wants_own(x, &p->caller->call))
+		return &x->shared[resp3];
+	if (p->count)
+		return NULL;
+	made = own_of(x, p);
+	return made ? &made->link : NULL;
+}
+
+/* What the command will have changed for those behind it, when it has been executed. */
+static void note(struct passage *p, enum special special, struct passed *q)
+{
+	const struct call *call = &p->caller->call;
+	int64_t db;
+
+	switch (special) {
+	case IS_MULTI:
+		p->multi |= call->argc == 1;
+		break;
+	case ENDS_MULTI:
+		if (p->multi && call->argc == 1)
+			p->multi = p->watches = false;
+		break;
+	case IS_WATCH:
+		p->watches |= call->argc > 1;
+		break;
+	case IS_UNWATCH:
+		p->watches &= p->multi || call->argc != 1;
+		break;
+	case IS_SELECT:
+		p->strange |= p->multi; /* it takes effect with EXEC */
+		q->selects = !p->multi && call->argc == 2 &&
+			     text_to_i64(call->argv[1].ptr, call->argv[1].len, &db);
+		q->db = q->selects ? (unsigned int)db : 0;
+		break;
+	default:
+		break;
+	}
+}
+
+static unsigned int refuse(struct proxy *x, struct passage *p)
+{
+	if (p->count)
+		return passage_wait(p, 0);
+	x->stats.refused++;
+	reply_error(reply_to(p->caller), UPSTREAM_ERROR " there is no connection to %s: %s",
+		    x->address.text, x->why);
+	return 0;
+}
+
+static unsigned int pass(struct proxy *x, struct passage *p, enum special special)
+{
+	struct link *to;
+	struct passed *q;
+
+	if (!x->up)
+		return refuse(x, p);
+	if (p->count >= UNDER_WAY_MAX || (p->count && p->bytes >= UNDER_WAY_ROOM))
+		return passage_wait(p, p->count / 2);
+	to = link_for(x, p, special);
+	if (!to && p->count)
+		return passage_wait(p, 0);
+	if (to && special == IS_WAIT) { /* for what others have passed on for this client, too */
+		link_words(to, 1, (const char *[]){ "PING" });
+		link_expect_any(to);
+	}
+	q = to ? pass_command(x, p, to, false) : NULL;
+	if (!q) {
+		reply_error(reply_to(p->caller), "ERR out of memory");
+		p->caller->closing = true;
+		return 0;
+	}
+	note(p, special, q);
+	x->stats.passed[to == &x->shared[0] || to == &x->shared[1] ? PASS_shared : PASS_own]++;
+	return 0;
+}
+
+static unsigned int become_raw(struct proxy *x, struct passage *p)
+{
+	struct own *own;
+
+	if (!x->up)
+		return refuse(x, p);
+	if (p->count)
+		return passage_wait(p, 0);
+	own = own_of(x, p);
+	if (!own) {
+		reply_error(reply_to(p->caller), "ERR out of memory");
+		return 0;
+	}
+	p->raw = own->link.raw = true;
+	return own_raw(p);
+}
+
+/* SELECT 0 of a client that is there, and never was elsewhere: many libraries send it. */
+static bool selects_nothing(const struct passage *p)
+{
+	const struct call *call = &p->caller->call;
+
+	return !p->own && !p->caller->session.db && call->argc == 2 && arg_is(&call->argv[1], "0");
+}
+
+static unsigned int dispatch(struct proxy *x, struct passage *p, enum special special)
+{
+	switch (special) {
+	case HERE:
+	case IS_HELLO:
+		/* between MULTI and EXEC the upstream decides what becomes of it */
+		return p->multi && !arg_is(&p->caller->call.argv[0], "quit") ? pass(x, p, OWN)
+									     : run_here(p);
+	case IS_RESET:
+		return reset(p);
+	case RAW:
+		/* it would be queued, or refused */
+		return p->multi ? pass(x, p, OWN) : become_raw(x, p);
+	case REFUSED:
+		if (p->count)
+			return passage_wait(p, 0);
+		reply_error(reply_to(p->caller),
+			    "ERR a replica connects to the upstream itself, %s", x->address.text);
+		return 0;
+	case IS_SELECT:
+		if (!p->multi && selects_nothing(p) && !p->count) {
+			reply_ok(reply_to(p->caller));
+			return 0;
+		}
+		return pass(x, p, IS_SELECT);
+	default:
+		return pass(x, p, special);
+	}
+}
+
+unsigned int route(struct caller *c)
+{
+	struct proxy *x = proxy_of(c->srv);
+	struct passage *p = passage_of(c);
+
+	if (!p->started) {
+		p->started = true;
+		p->caller = c;
+		TAILQ_INIT(&p->sent);
+		LIST_INIT(&p->waiters);
+	}
+	if (caller_needs_auth(c))
+		return run_here(p);
+	if (p->resets && !p->raw)
+		return reset(p);
+	if (p->raw)
+		return own_raw(p);
+	if (arg_is(&c->call.argv[0], "xkv"))
+		return run_for_xkvd(p);
+	switch (special_of(&c->call)) {
+	case HERE:
+	case IS_HELLO:
+	case IS_RESET:
+		break;
+	default:
+		if (!may_pass(c))
+			return 0;
+	}
+	return dispatch(x, p, special_of(&c->call));
+}

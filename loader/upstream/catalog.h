@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The commands of the upstream, as it describes them itself (COMMAND): what they do, and where
+ * their keys stand.  So those of its modules are known as well, and those of versions to come.
+ */
+#ifndef XKV_UPSTREAM_CATALOG_H
+#define XKV_UPSTREAM_CATALOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "protocol/resp.h"
+
+struct catalog;
+struct value;
+
+enum catalog_flags {
+	CATALOG_WRITES = 0x01,
+	CATALOG_READS = 0x02,	   /* "readonly" */
+	CATALOG_BLOCKS = 0x04,	   /* may keep its client waiting */
+	CATALOG_PUBSUB = 0x08,	   /* its keys are channels */
+	CATALOG_REPLICATES = 0x10, /* may write without being a write: scripts */
+	CATALOG_ADMIN = 0x20,
+	CATALOG_MODULE = 0x40,
+	CATALOG_HIDDEN_KEYS = 0x80, /* not all of its keys can be found in its arguments */
+	CATALOG_MOVABLE = 0x100,    /* "movablekeys": they may stand anywhere */
+};
+
+struct catalog_command {
+	unsigned int flags;
+	const char *name; /* lower case, "config|get" */
+};
+
+/* From the reply to COMMAND.  NULL: no memory, or it is none. */
+struct catalog *catalog_new(const struct value *reply);
+void catalog_free(struct catalog *c);
+
+/* NULL = unknown. */
+const struct catalog_command *catalog_find(const struct catalog *c, unsigned int argc,
+					   const struct resp_arg *argv);
+
+/* Calls fn for each key of a call.  Returns whether these are all that it may use. */
+typedef void catalog_key_fn(void *arg, const struct resp_arg *key, bool writes);
+bool catalog_keys(const struct catalog_command *cmd, unsigned int argc, const struct resp_arg *argv,
+		  catalog_key_fn *fn, void *arg);
+
+#endif
