@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "aof.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -8,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "util/crc32c.h"
 
 #define TEXT_FIRST  65536	   /* bytes of memory that is allocated at first, ... */
 #define TEXT_KEPT   (4U << 20)	   /* ... and kept */
@@ -17,6 +21,9 @@
 #define WORDS_MAX   (1U << 20)
 #define LINE_LEN    1024 /* of an annotation, with its end */
 #define NUMBER_LINE 16	 /* "*", "$", digits, CR LF */
+#define SUM_WORD    "XKV:sum "
+#define SYNCED	    "\n#XKV:synced " /* how much of the file the disk had at that point */
+#define SECTOR	    512ULL	     /* what a disk writes whole, or not */
 
 /* ---- writing --------------------------------------------------------------- */
 
@@ -99,6 +106,40 @@ void aof_annotation(struct aof_text *t, const char *fmt, ...)
 		aof_add(t, line, strlen(line));
 }
 
+/* Of the two numbers of the line, which follow `sum`. */
+static uint16_t sum_of_head(uint32_t sum, uint32_t len, uint32_t crc)
+{
+	const uint32_t numbers[] = { htole32(len), htole32(crc) };
+
+	return (uint16_t)crc32c(sum, numbers, sizeof(numbers));
+}
+
+/* `before`: the sum of the block before. */
+static void head_text(char text[AOF_SUM_LEN + 1], uint32_t before, uint32_t len, uint32_t sum)
+{
+	snprintf(text, AOF_SUM_LEN + 1, "#" SUM_WORD "%08" PRIx32 " %08" PRIx32 " %04x\r\n", len,
+		 sum, sum_of_head(before, len, sum));
+}
+
+void aof_seal(struct aof_text *t, uint32_t *sum)
+{
+	char head[AOF_SUM_LEN + 1];
+	uint32_t before = *sum;
+
+	if (!t->len || !aof_make_room(t, AOF_SUM_LEN))
+		return;
+	*sum = crc32c(before, t->bytes, t->len);
+	head_text(head, before, (uint32_t)t->len, *sum);
+	memmove(t->bytes + AOF_SUM_LEN, t->bytes, t->len);
+	memcpy(t->bytes, head, AOF_SUM_LEN);
+	t->len += AOF_SUM_LEN;
+}
+
+bool aof_sum_line(const char *line, uint32_t *len, uint32_t *sum)
+{
+	return sscanf(line, SUM_WORD "%8" SCNx32 " %8" SCNx32, len, sum) == 2;
+}
+
 void aof_clear(struct aof_text *t)
 {
 	if (t->room > TEXT_KEPT)
@@ -126,6 +167,10 @@ struct reader {
 	size_t *at;	      /* owned; of each word, from `pos` on */
 	unsigned int words;   /* that argv and at have room for */
 	bool in_txn, at_end;
+	/* What is read: a file without blocks; with; what another server has added to such. */
+	enum { PLAIN, BLOCKS, FOREIGN } kind;
+	uint64_t block_end; /* offset in the file */
+	uint32_t sum;	    /* of the block */
 	struct aof_report *rep;
 };
 
@@ -321,6 +366,129 @@ static int hand_on(struct reader *r, const struct aof_sink *sink, unsigned int a
 	return ret;
 }
 
+/* ---- blocks ----------------------------------------------------------------- */
+
+/*
+ * Has a sector nothing of this range?  A file grows, so what the disk has not written of it yet is
+ * zero.  `from` is where a write began.
+ */
+static bool has_empty_sector(struct reader *r, uint64_t from, uint64_t end)
+{
+	char sector[SECTOR];
+	bool empty = false;
+
+	for (uint64_t at = from, next; at < end && !empty; at = next) {
+		next = (at / SECTOR + 1) * SECTOR;
+		next = next < end ? next : end;
+		empty = pread(r->fd, sector, next - at, (off_t)at) == (ssize_t)(next - at);
+		for (uint64_t i = 0; empty && i < next - at; i++)
+			empty = !sector[i];
+	}
+	return empty;
+}
+
+/* Does what follows say that the disk had what is at this offset? */
+static bool was_synced(struct reader *r, uint64_t offset)
+{
+	const size_t more = sizeof(SYNCED) + 24;
+	uint64_t at = offset, synced;
+	char piece[65536], *found;
+	ssize_t n;
+
+	while ((n = pread(r->fd, piece, sizeof(piece) - 1, (off_t)at)) > (ssize_t)more) {
+		piece[n] = '\0';
+		for (char *from = piece;
+		     (found = memmem(from, (size_t)(piece + n - from), SYNCED, strlen(SYNCED)));
+		     from = found + 1)
+			if (sscanf(found + strlen(SYNCED), "%" SCNu64, &synced) == 1 &&
+			    synced > offset)
+				return true;
+		at += (uint64_t)n - more;
+	}
+	return false;
+}
+
+/*
+ * A block whose bytes up to `end` are not as they were written.  After a power cut pages may be
+ * missing that the disk has not been told to take; what it had taken, or has no such hole, has been
+ * changed by something else.
+ */
+static int is_damaged(struct reader *r, uint64_t end, const char *what)
+{
+	uint64_t at = r->base + r->pos;
+
+	r->rep->truncated = has_empty_sector(r, at, end) && !was_synced(r, at);
+	r->rep->damaged = !r->rep->truncated;
+	return aof_fail(r, -EBADMSG, 0, "%s", what);
+}
+
+static int block_ends(struct reader *r)
+{
+	r->rep->truncated = true;
+	return aof_fail(r, -EBADMSG, 0, "the file ends in the middle of a block");
+}
+
+/* The line in front of a block. */
+static int read_block_head(struct reader *r, uint32_t *len, uint32_t *sum)
+{
+	char again[AOF_SUM_LEN + 1];
+	const char *line;
+	int ret = need(r, AOF_SUM_LEN);
+
+	if (ret <= 0)
+		return ret ? ret : block_ends(r);
+	line = r->buf + r->pos;
+	memcpy(again, line, AOF_SUM_LEN);
+	again[AOF_SUM_LEN - 1] = '\0';
+	if (aof_sum_line(again + 1, len, sum)) {
+		head_text(again, r->sum, *len, *sum);
+		if (*len && !memcmp(again, line, AOF_SUM_LEN))
+			return 0;
+	}
+	return is_damaged(r, r->base + r->pos + AOF_SUM_LEN,
+			  "this is not the checksum that belongs here");
+}
+
+static int read_block(struct reader *r, const struct aof_sink *sink)
+{
+	uint32_t len, sum;
+	int ret = read_block_head(r, &len, &sum);
+	char *line;
+
+	if (!ret)
+		ret = need(r, AOF_SUM_LEN + (size_t)len);
+	else
+		return ret;
+	if (ret <= 0)
+		return ret ? ret : block_ends(r);
+	line = r->buf + r->pos;
+	if (crc32c(r->sum, line + AOF_SUM_LEN, len) != sum)
+		return is_damaged(r, r->base + r->pos + AOF_SUM_LEN + len,
+				  "the checksum does not fit what follows");
+	r->sum = sum;
+	r->pos += AOF_SUM_LEN;
+	r->block_end = r->base + r->pos + len;
+	line[AOF_SUM_LEN - 2] = '\0';
+	return sink->annotation ? sink->annotation(sink->arg, line + 1, r->base + r->pos) : 0;
+}
+
+static bool at_mark(struct reader *r, const char *mark)
+{
+	return need(r, strlen(mark)) == 1 && !memcmp(r->buf + r->pos, mark, strlen(mark));
+}
+
+/* Where a block ends: another one, or what a Redis has added. */
+static int next_block(struct reader *r, const struct aof_sink *sink)
+{
+	if (r->buf[r->pos] != '*' && !at_mark(r, "#TS:"))
+		return read_block(r, sink);
+	if (r->in_txn)
+		return aof_fail(r, -EBADMSG, 0, "a block is missing in a transaction");
+	r->kind = FOREIGN;
+	r->rep->foreign = r->base + r->pos;
+	return 0;
+}
+
 /* A line that begins with '#'. */
 static int read_annotation(struct reader *r, const struct aof_sink *sink, size_t *bytes)
 {
@@ -334,6 +502,8 @@ static int read_annotation(struct reader *r, const struct aof_sink *sink, size_t
 	if (len == LINE_LEN)
 		return aof_fail(r, -EBADMSG, 0, "an annotation that is too long");
 	*bytes = len + 1;
+	if (r->kind != BLOCKS && at_mark(r, "#XKV:"))
+		return aof_fail(r, -EBADMSG, 0, "a line of xkvd without a checksum before it");
 	if (!sink->annotation)
 		return 0;
 	r->buf[r->pos + len - (r->buf[r->pos + len - 1] == '\r')] = '\0';
@@ -352,6 +522,11 @@ static int read_next(struct reader *r, const struct aof_sink *sink)
 
 	if (ret <= 0)
 		return ret ? ret : r->in_txn ? ends(r, 0) : 0;
+	if (r->kind == BLOCKS && r->base + r->pos >= r->block_end) {
+		ret = next_block(r, sink);
+		if (ret || r->kind == BLOCKS)
+			return ret ? ret : 1;
+	}
 	if (r->buf[r->pos] == '#') {
 		ret = read_annotation(r, sink, &bytes);
 	} else {
@@ -362,7 +537,7 @@ static int read_next(struct reader *r, const struct aof_sink *sink)
 	if (ret)
 		return ret;
 	r->pos += bytes;
-	if (!r->in_txn)
+	if (!r->in_txn && (r->kind != BLOCKS || r->base + r->pos == r->block_end))
 		r->rep->valid = r->base + r->pos;
 	return 1;
 }
@@ -390,13 +565,17 @@ int aof_read(int fd, uint64_t begin, uint64_t end, const struct aof_sink *sink,
 	     struct aof_report *rep)
 {
 	struct reader r = { .fd = fd, .base = begin, .end = end, .rep = rep };
+	struct stat st;
 	int ret;
 
 	*rep = (struct aof_report){ .valid = begin };
+	if (!fstat(fd, &st) && (uint64_t)st.st_size < end)
+		r.end = (uint64_t)st.st_size;
+	r.kind = at_mark(&r, "#" SUM_WORD) ? BLOCKS : PLAIN;
 	do
 		ret = read_next(&r, sink);
 	while (ret == 1);
-	if (ret == -EBADMSG && *rep->text && !rep->truncated)
+	if (ret == -EBADMSG && *rep->text && !rep->truncated && r.kind != BLOCKS)
 		rep->truncated = ends_in_zeros(&r);
 	free(r.buf);
 	free(r.argv);

@@ -6,6 +6,16 @@
  *	*1 $5 MULTI ... *1 $4 EXEC		takes effect as a whole, or not
  *	#TS:1795174014				lines that a reader passes over
  *
+ * What xkvd writes consists of blocks.  A line in front of each, of AOF_SUM_LEN bytes, has in
+ * hexadecimal digits how many bytes it covers, their CRC-32C, going on from that of the block
+ * before (0 at the beginning of a file), and 16 bits of the CRC of these two numbers:
+ *
+ *	#XKV:sum 000000ac 9ae0daaf 01b3
+ *
+ * So a bit that has flipped anywhere is found, and where; also in a length, which else may look
+ * like a file that a crash has cut off.  A Redis that goes on with such a file appends commands
+ * without blocks.
+ *
  * These functions do not use the store and do not log; they return errors to the caller.
  */
 #ifndef XKV_AOF_H
@@ -31,6 +41,12 @@ void aof_name(struct aof_text *t, const char *word);
 void aof_number(struct aof_text *t, uint64_t number);
 /* A line "#..." of less than 1,000 characters. */
 __attribute__((format(printf, 2, 3))) void aof_annotation(struct aof_text *t, const char *fmt, ...);
+
+#define AOF_SUM_LEN 33
+/* Makes a block of what it holds.  *sum: of the block before, then of this one. */
+void aof_seal(struct aof_text *t, uint32_t *sum);
+/* Reads the numbers of such a line, as a sink gets it.  False: it is another one. */
+bool aof_sum_line(const char *line, uint32_t *len, uint32_t *sum);
 /* Forgets what it holds, and gives memory back if that was much. */
 void aof_clear(struct aof_text *t);
 void aof_free(struct aof_text *t);
@@ -45,16 +61,23 @@ struct aof_arg {
 struct aof_sink {
 	/* A command, but MULTI and EXEC.  To end the reading, return a negative value. */
 	int (*command)(void *arg, unsigned int argc, const struct aof_arg *argv, uint64_t offset);
-	/* A line without "#" and end; `end`: the offset behind it.  NULL: they are passed over. */
+	/*
+	 * A line without "#" and end; `end`: the offset behind it.  NULL: they are passed over.
+	 * That of a block comes when its checksum has been found right.
+	 */
 	int (*annotation)(void *arg, const char *line, uint64_t end);
 	void *arg;
 };
 
 struct aof_report {
 	uint64_t offset; /* on failure: where in the file */
-	uint64_t valid;	 /* before this, all commands and transactions are complete */
-	bool truncated;	 /* the file ends in the middle of one, or in zeros */
-	char text[256];	 /* on failure: a clause such as "the file ends in a transaction" */
+	/* before this, all blocks are right, and all commands and transactions complete */
+	uint64_t valid;
+	/* A crash may have left it so: it ends in the middle of one, or pages were not written. */
+	bool truncated;
+	bool damaged;	  /* a checksum says that what follows `offset` is not what was written */
+	uint64_t foreign; /* from here on another server has added to the blocks; 0 = none has */
+	char text[256];	  /* on failure: a clause such as "the file ends in a transaction" */
 };
 
 /*

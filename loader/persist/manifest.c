@@ -9,8 +9,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "util/crc32c.h"
+#include "util/files.h"
+
 #define LINE_MAX_LEN 1024 /* as in Redis */
+#define BYTES_MAX    (1U << 20)
 #define RESTORED     "#XKV:restored"
+#define SUM_WORD     "#XKV:manifest "
+#define SUM_LEN	     (sizeof(SUM_WORD) - 1 + 8 + 1)
 
 int manifest_add(struct manifest *m, const char *name, uint64_t seq, char type)
 {
@@ -55,6 +61,11 @@ void manifest_free(struct manifest *m)
 {
 	free(m->file);
 	*m = (struct manifest){ 0 };
+}
+
+static void sum_line(char text[SUM_LEN + 1], uint32_t sum)
+{
+	snprintf(text, SUM_LEN + 1, SUM_WORD "%08" PRIx32 "\n", sum);
 }
 
 /* ---- reading --------------------------------------------------------------- */
@@ -106,14 +117,23 @@ static bool read_pairs(char *line, struct manifest_file *f)
 	return true;
 }
 
+/* A comment.  What looks like one may be a line in which a bit has flipped. */
+static const char *read_comment(struct manifest *m, const char *line)
+{
+	m->restored |= !strcmp(line, RESTORED);
+	return !line[1] || line[1] == ' ' || !strcmp(line, RESTORED) ? NULL
+								     : "this comment is not known";
+}
+
 /* NULL, or what is wrong with the line. */
 static const char *manifest_read_line(struct manifest *m, char *line)
 {
 	struct manifest_file f = { 0 };
 
-	line[strcspn(line, "\r\n")] = '\0';
-	m->restored |= !strcmp(line, RESTORED);
-	if (!*line || *line == '#')
+	line[strcspn(line, "\r")] = '\0';
+	if (*line == '#')
+		return read_comment(m, line);
+	if (!*line)
 		return NULL;
 	if (!read_pairs(line, &f) || !f.name[0] || !f.seq || !f.type || !strchr("bih", f.type))
 		return "this is no \"file NAME seq NUMBER type b|i|h\"";
@@ -126,34 +146,92 @@ static const char *manifest_read_line(struct manifest *m, char *line)
 	return manifest_add(m, f.name, f.seq, f.type) ? "out of memory" : NULL;
 }
 
+static const char *read_lines(struct manifest *m, char *text, size_t len, unsigned int *number)
+{
+	const char *why = NULL;
+	char *line, *end;
+
+	for (line = text; !why && line < text + len; line = end + 1) {
+		++*number;
+		end = memchr(line, '\n', (size_t)(text + len - line));
+		if (!end || end - line > LINE_MAX_LEN)
+			return "the line is too long, or cut off";
+		*end = '\0';
+		why = strlen(line) == (size_t)(end - line) ? manifest_read_line(m, line)
+							   : "there is a byte of 0 in it";
+	}
+	return why ? why : m->count ? NULL : "it names no file";
+}
+
+/* The first line, if it is the checksum, is taken off.  NULL, or what is wrong with it. */
+static const char *check_sum(char **text, size_t *len)
+{
+	char again[SUM_LEN + 1];
+	uint32_t sum;
+
+	if (*len < strlen(SUM_WORD) || memcmp(*text, SUM_WORD, strlen(SUM_WORD)) != 0)
+		return NULL;
+	if (*len < SUM_LEN)
+		return "it is cut off";
+	sum = crc32c(0, *text + SUM_LEN, *len - SUM_LEN);
+	sum_line(again, sum);
+	if (memcmp(*text, again, SUM_LEN) != 0)
+		return "the checksum does not fit what follows";
+	*text += SUM_LEN;
+	*len -= SUM_LEN;
+	return NULL;
+}
+
+static int manifest_parse(struct manifest *m, char *text, size_t len, const char *path, char *err,
+			  size_t err_len)
+{
+	char *lines = text;
+	const char *why = check_sum(&lines, &len);
+	unsigned int number = lines != text;
+
+	if (!why)
+		why = read_lines(m, lines, len, &number);
+	if (!why)
+		return 0;
+	snprintf(err, err_len, "%s, line %u: %s; put a good copy in its place", path,
+		 number ? number : 1, why);
+	return -EBADMSG;
+}
+
+/* Reads all of it.  The length, or -errno. */
+static ssize_t read_whole(int fd, char *text, size_t room)
+{
+	size_t len = 0;
+	ssize_t n;
+
+	while (len < room && (n = read(fd, text + len, room - len)) != 0) {
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		len += n > 0 ? (size_t)n : 0;
+	}
+	return len < room ? (ssize_t)len : -EFBIG;
+}
+
 int manifest_read(struct manifest *m, int dir_fd, const char *name, const char *path, char *err,
 		  size_t err_len)
 {
 	int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC), ret = -errno;
-	FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
-	char line[LINE_MAX_LEN + 2];
-	const char *why = NULL;
-	unsigned int number = 0;
+	char *text = fd < 0 ? NULL : malloc(BYTES_MAX);
+	ssize_t len = 0;
 
 	*m = (struct manifest){ 0 };
-	if (!file) {
-		if (ret != -ENOENT || fd >= 0)
-			snprintf(err, err_len, "%s cannot be opened: %s", path, strerror(-ret));
-		if (fd >= 0)
-			close(fd);
-		return ret;
+	if (fd >= 0) {
+		len = text ? read_whole(fd, text, BYTES_MAX) : -ENOMEM;
+		ret = len < 0 ? (int)len : 0;
+		close(fd);
 	}
-	while (!why && ++number && fgets(line, sizeof(line), file))
-		why = strchr(line, '\n') ? manifest_read_line(m, line)
-					 : "the line is too long, or cut off";
-	ret = ferror(file) ? -EIO : why ? -EBADMSG : m->count ? 0 : -EBADMSG;
-	if (!why)
-		why = ret == -EIO ? "reading failed" : "it names no file";
-	fclose(file);
+	if (ret && (ret != -ENOENT || fd >= 0))
+		snprintf(err, err_len, "%s cannot be read: %s", path, strerror(-ret));
 	if (!ret)
-		return 0;
-	snprintf(err, err_len, "%s, line %u: %s; put a good copy in its place", path, number, why);
-	manifest_free(m);
+		ret = manifest_parse(m, text, (size_t)len, path, err, err_len);
+	free(text);
+	if (ret)
+		manifest_free(m);
 	return ret;
 }
 
@@ -172,16 +250,8 @@ static void write_name(FILE *out, const char *name)
 	fputc('"', out);
 }
 
-static int write_lines(const struct manifest *m, int fd)
+static void write_lines(const struct manifest *m, FILE *out)
 {
-	FILE *out = fdopen(fd, "w");
-	int ret;
-
-	if (!out) {
-		ret = -errno;
-		close(fd);
-		return ret;
-	}
 	if (m->restored)
 		fputs(RESTORED "\n", out);
 	for (unsigned int i = 0; i < m->count; i++) {
@@ -189,25 +259,48 @@ static int write_lines(const struct manifest *m, int fd)
 		write_name(out, m->file[i].name);
 		fprintf(out, " seq %" PRIu64 " type %c\n", m->file[i].seq, m->file[i].type);
 	}
-	ret = fflush(out) || fsync(fd) ? -errno : 0;
-	if (fclose(out) && !ret)
-		ret = -errno;
-	return ret;
 }
 
-int manifest_write(const struct manifest *m, int dir_fd, const char *name)
+/* With the checksum in front. */
+static int write_text(const struct manifest *m, int fd)
+{
+	char head[SUM_LEN + 1], *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+	int ret;
+
+	if (!out)
+		return -errno;
+	write_lines(m, out);
+	ret = fclose(out) ? -ENOMEM : 0;
+	sum_line(head, ret ? 0 : crc32c(0, text, len));
+	if (!ret)
+		ret = file_write(fd, head, SUM_LEN, 0);
+	if (!ret)
+		ret = file_write(fd, text, len, SUM_LEN);
+	free(text);
+	return !ret && fsync(fd) ? -errno : ret;
+}
+
+int manifest_write(const struct manifest *m, int dir_fd, const char *name, bool *unsynced)
 {
 	char temporary[NAME_MAX + 1];
 	int fd, ret;
 
+	*unsynced = false;
 	snprintf(temporary, sizeof(temporary), "temp-%.240s", name);
 	fd = openat(dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-	ret = fd < 0 ? -errno : write_lines(m, fd);
+	ret = fd < 0 ? -errno : write_text(m, fd);
+	if (fd >= 0 && close(fd) && !ret)
+		ret = -errno;
+	/* the names of the files that it names */
+	if (!ret && fsync(dir_fd))
+		ret = -errno;
 	if (!ret && renameat(dir_fd, temporary, dir_fd, name))
 		ret = -errno;
-	if (ret) {
+	if (ret)
 		unlinkat(dir_fd, temporary, 0);
-		return ret;
-	}
-	return fsync(dir_fd) ? -errno : 0;
+	else
+		*unsynced = fsync(dir_fd);
+	return ret;
 }

@@ -6,6 +6,10 @@
  *	file appendonly.aof.3.incr.aof seq 3 type i		what has changed since
  *	file appendonly.aof.1.base.rdb seq 1 type h		not needed any more
  *
+ * One of xkvd begins with the CRC-32C of all lines that follow, a comment to Redis:
+ *
+ *	#XKV:manifest 9ae0daaf
+ *
  * It is replaced at once, so at each moment the files that it names are a whole log.
  */
 #ifndef XKV_MANIFEST_H
@@ -36,10 +40,10 @@ int manifest_read(struct manifest *m, int dir_fd, const char *name, const char *
 		  size_t err_len);
 
 /*
- * Replaces the file, durably.  0 or -errno; then the old one is in force, or, if syncing the
- * directory has failed, either.
+ * Replaces the file, durably.  All that it names has to be on the disk.  0; or -errno, and the old
+ * one is in force.  *unsynced: the new one is, but after a power cut it may be the old one again.
  */
-int manifest_write(const struct manifest *m, int dir_fd, const char *name);
+int manifest_write(const struct manifest *m, int dir_fd, const char *name, bool *unsynced);
 
 /* Adds a file at the end.  0 or -ENOMEM. */
 int manifest_add(struct manifest *m, const char *name, uint64_t seq, char type);

@@ -41,9 +41,11 @@ struct replay {
 	enum pass pass;
 	struct fill fill;
 	struct libraries libraries;
-	struct replay_end *end; /* with PASS_END */
+	struct replay_end end;	   /* of the file that is read, or was the last */
+	uint32_t sum;		   /* of its last block */
+	struct replay_tail before; /* of the increment before it */
 	unsigned int databases, selected;
-	const char *name; /* of the file that is read */
+	const char *name, *name_before; /* of these files */
 	char *err;
 	size_t err_len;
 };
@@ -361,9 +363,9 @@ static int run_swapdb(struct replay *r, unsigned int argc, const struct aof_arg 
 		store_swap(r->fill.st, (unsigned int)a, (unsigned int)b);
 		select_db(r, r->selected);
 	}
-	for (unsigned int i = 0; r->end && i < STORE_DATABASES; i++)
-		if (r->end->number[i] == a || r->end->number[i] == b)
-			r->end->number[i] = (uint8_t)(r->end->number[i] == a ? b : a);
+	for (unsigned int i = 0; i < STORE_DATABASES; i++)
+		if (r->end.number[i] == a || r->end.number[i] == b)
+			r->end.number[i] = (uint8_t)(r->end.number[i] == a ? b : a);
 	return 0;
 }
 
@@ -459,22 +461,39 @@ static bool read_owner(const char *line, struct replay_owner *owner)
 	return sscanf(line, "XKV:log %16[0-9a-f] %16[0-9a-f]", owner->id, owner->store) > 0;
 }
 
+/* The file before is as it was when this one was begun: else its end is missing. */
+static int check_before(struct replay *r, const struct replay_tail *before)
+{
+	if (!r->before.size || (r->before.size == before->size && r->before.sum == before->sum))
+		return 0;
+	return replay_fail(r, -EBADMSG,
+			   "%s/%s, offset %" PRIu64 ": it ended at %" PRIu64 " when %s was begun "
+			   "behind it; put a good copy in its place",
+			   r->place->path, r->name_before, r->before.size, before->size, r->name);
+}
+
 /* What write_head() and write_position() of writelog.c say. */
 static int on_annotation(void *arg, const char *line, uint64_t end)
 {
 	struct replay *r = arg;
+	struct replay_tail before;
 	unsigned int db, number;
+	uint32_t len;
 
-	if (strncmp(line, "XKV:", 4) != 0)
+	if (strncmp(line, "XKV:", 4) != 0 || aof_sum_line(line, &len, &r->sum))
 		return 0;
-	if (read_owner(line, &r->end->owner)) {
+	if (read_owner(line, &r->end.owner)) {
 		for (unsigned int i = 0; i < STORE_DATABASES; i++)
-			r->end->number[i] = (uint8_t)i;
+			r->end.number[i] = (uint8_t)i;
 	} else if (sscanf(line + 4, "db %u %u", &db, &number) == 2) {
 		if (db < STORE_DATABASES && number < STORE_DATABASES)
-			r->end->number[db] = (uint8_t)number;
-	} else if (sscanf(line + 4, "at %" SCNu64, &r->end->position) == 1) {
-		r->end->size = end;
+			r->end.number[db] = (uint8_t)number;
+	} else if (sscanf(line + 4, "at %" SCNu64, &r->end.position) == 1) {
+		r->end.size = end;
+		r->end.sum = r->sum;
+	} else if (sscanf(line + 4, "follows %" SCNu64 " %" SCNx32, &before.size, &before.sum) ==
+		   2) {
+		return check_before(r, &before);
 	}
 	return 0;
 }
@@ -541,19 +560,30 @@ static int cut_off(struct replay *r, int fd, const struct aof_report *rep)
 
 static int read_commands(struct replay *r, int fd, bool last)
 {
-	const struct aof_sink sink = { .command = run_command,
-				       .annotation = r->end ? on_annotation : NULL,
-				       .arg = r };
+	const struct aof_sink sink = { run_command, on_annotation, r };
 	struct aof_report rep;
 	int ret = aof_read(fd, 0, UINT64_MAX, &sink, &rep);
 
+	r->before = (struct replay_tail){ rep.valid, r->sum };
+	r->end.foreign = rep.foreign;
+	if (rep.foreign && r->pass == PASS_CHECK)
+		log_notice("%s/%s: what is behind offset %" PRIu64
+			   " was added by another server, without checksums",
+			   r->place->path, r->name, rep.foreign);
 	if (!ret || !*rep.text)
 		return ret;
 	if (rep.truncated && last && (!r->cfg || r->cfg->aof_load_truncated))
 		return cut_off(r, fd, &rep);
+	if (rep.damaged && r->end.size)
+		return replay_fail(r, ret,
+				   "%s/%s, offset %" PRIu64
+				   ": %s; put a good copy in its place, or "
+				   "take what is before: xkvd --restore-until @%" PRIu64 " DIR",
+				   r->place->path, r->name, rep.offset, rep.text, r->end.position);
 	return replay_fail(r, ret, "%s/%s, offset %" PRIu64 ": %s; %s", r->place->path, r->name,
 			   rep.offset, rep.text,
 			   rep.truncated && last ? "aof-load-truncated yes cuts it off"
+			   : rep.damaged	 ? "put a good copy in its place"
 						 : "make a copy, then redis-check-aof --fix");
 }
 
@@ -571,9 +601,10 @@ static int replay_read_file(struct replay *r, const struct manifest_file *f, boo
 {
 	int fd = openat(r->place->dir_fd, f->name, (last ? O_RDWR : O_RDONLY) | O_CLOEXEC), ret;
 
+	r->name_before = r->name;
 	r->name = f->name;
-	if (r->end)
-		*r->end = (struct replay_end){ 0 };
+	r->end = (struct replay_end){ 0 };
+	r->sum = 0;
 	if (fd < 0)
 		return replay_fail(r, errno == ENOENT ? -EBADMSG : -errno,
 				   "%s/%s cannot be opened: %s", r->place->path, f->name,
@@ -590,6 +621,7 @@ static int read_files(struct replay *r)
 	int ret = 0;
 
 	libraries_free(&r->libraries);
+	r->before.size = 0;
 	for (unsigned int i = 0; i < m->count && !ret; i++)
 		if (m->file[i].type != 'h')
 			ret = replay_read_file(r, &m->file[i],
@@ -617,7 +649,7 @@ static int set_keys(struct replay *r, struct store *st)
 }
 
 int replay_load(const struct replay_place *place, struct store *st, const struct config *cfg,
-		uint64_t *keys, char *err, size_t err_len)
+		uint64_t *keys, struct replay_tail *tail, char *err, size_t err_len)
 {
 	struct replay r = { .place = place,
 			    .cfg = cfg,
@@ -635,6 +667,7 @@ int replay_load(const struct replay_place *place, struct store *st, const struct
 	if (ret && !*err)
 		snprintf(err, err_len, "%s: %s", place->path, strerror(-ret));
 	*keys = store_count(st);
+	*tail = r.before;
 	return ret;
 }
 
@@ -643,15 +676,14 @@ int replay_find_end(const struct replay_place *place, struct replay_end *end, ch
 {
 	struct replay r = { .place = place,
 			    .pass = PASS_END,
-			    .end = end,
 			    .databases = STORE_DATABASES,
 			    .err = err,
 			    .err_len = err_len };
 	int ret;
 
-	*end = (struct replay_end){ 0 };
 	*err = '\0';
 	ret = read_files(&r);
+	*end = r.end;
 	if (!ret && end->owner.id[0])
 		ret = libraries_use(&r.libraries);
 	libraries_free(&r.libraries);

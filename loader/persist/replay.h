@@ -22,14 +22,20 @@ struct replay_place {
 	const struct manifest *manifest;
 };
 
+/* A file as it stands, for the one that follows it: #XKV:follows. */
+struct replay_tail {
+	uint64_t size; /* 0: there is none */
+	uint32_t sum;  /* of its last block (aof.h) */
+};
+
 /*
  * Checks all files, then sets their keys in a store that no client can reach, and hands the
  * libraries of functions to snapshot_set_functions().  The last increment may end in the middle of
- * a command if `aof-load-truncated` says so; it is then cut off.  0, or -errno with a sentence that
- * names file and offset; then keys may have been set.
+ * a command if `aof-load-truncated` says so; it is then cut off.  0, and *tail: of the last
+ * increment; or -errno with a sentence that names file and offset; then keys may have been set.
  */
 int replay_load(const struct replay_place *place, struct store *st, const struct config *cfg,
-		uint64_t *keys, char *err, size_t err_len);
+		uint64_t *keys, struct replay_tail *tail, char *err, size_t err_len);
 
 /* Whose the last increment is: what its first lines say. */
 struct replay_owner {
@@ -45,7 +51,9 @@ int replay_find_owner(const struct replay_place *place, struct replay_owner *own
 struct replay_end {
 	struct replay_owner owner;
 	uint64_t position;		 /* in the feed, that it goes as far as, ... */
-	uint64_t size;			 /* ... and of the file there */
+	uint64_t size;			 /* ... and of the file there, ... */
+	uint32_t sum;			 /* ... and of its last block (aof.h) */
+	bool foreign;			 /* another server has added something */
 	uint8_t number[STORE_DATABASES]; /* how it calls databases, by stored number */
 };
 

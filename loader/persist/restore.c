@@ -157,6 +157,8 @@ static int measure(struct restore *r, const struct manifest_file *f, int fd, boo
 	r->end_at = 0;
 	ret = aof_read(fd, 0, UINT64_MAX, &sink, &rep);
 	r->reached = ret == ENOUGH;
+	/* what is behind the point may be damaged */
+	r->reached |= rep.damaged && r->point->time < 0 && r->last_at == r->point->position;
 	*bytes = r->reached && r->point->time < 0 ? r->end_at : rep.valid;
 	if (!ret || r->reached || (rep.truncated && last))
 		return 0;
@@ -298,6 +300,7 @@ int restore_until(const struct config *cfg, const struct restore_point *point, c
 			     .next = -1,
 			     .said = said,
 			     .said_len = said_len };
+	bool unsynced;
 	int ret = open_from(&r, cfg);
 
 	if (!ret)
@@ -306,7 +309,8 @@ int restore_until(const struct config *cfg, const struct restore_point *point, c
 		ret = take_all(&r);
 	if (!ret) {
 		r.made.restored = true;
-		ret = manifest_write(&r.made, r.to, r.manifest);
+		ret = manifest_write(&r.made, r.to, r.manifest, &unsynced);
+		ret = !ret && unsynced ? -EIO : ret;
 		if (ret)
 			say(&r, ret, "%s cannot be written: %s", r.manifest, strerror(-ret));
 	}

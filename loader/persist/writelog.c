@@ -48,8 +48,11 @@ struct point {
 	uint64_t position;		 /* in the feed, that the file tells */
 	int selected;			 /* database, NO_DB = none */
 	uint8_t number[STORE_DATABASES]; /* how they call databases, by stored number */
+	uint32_t sum;			 /* of the last block */
 	time_t stamped;			 /* #TS */
-	uint64_t functions, bases;	 /* state.functions, state.bases that are told */
+	uint64_t synced;		 /* #XKV:synced, and the second when it was told */
+	time_t synced_told;
+	uint64_t functions, bases; /* state.functions, state.bases that are told */
 };
 
 enum switching { SWITCH_NONE, SWITCH_NEXT, SWITCH_PENDING };
@@ -79,6 +82,7 @@ static struct {
 	int dir_fd;
 	struct consumer *consumer;
 	bool resumed, loaded; /* it goes on with an increment, or behind those that were loaded */
+	struct replay_tail tail; /* of the last one that was loaded */
 
 	/* of the rewrite and, while that waits for it, of the consumer */
 	struct manifest manifest;
@@ -108,6 +112,7 @@ static struct {
 	pthread_cond_t sync_ends; /* of its own: `changed` comes often */
 	bool sync_runs;
 	uint64_t unsynced_ns, sync_ns, writing_ns; /* since when there is something ..., 0 = not */
+	uint64_t synced_size;			   /* bytes of the increment that the disk has */
 } state = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.syncing = PTHREAD_MUTEX_INITIALIZER,
@@ -243,13 +248,14 @@ static bool is_wanted(void)
  */
 static int sync_now(void)
 {
-	uint64_t written, began = monotonic_ns();
+	uint64_t written, size, began = monotonic_ns();
 	bool wanted;
 	int ret;
 
 	pthread_mutex_lock(&state.syncing);
 	pthread_mutex_lock(&state.lock);
 	written = state.info.written;
+	size = state.safe.size;
 	state.sync_ns = state.unsynced_ns;
 	state.unsynced_ns = 0;
 	pthread_mutex_unlock(&state.lock);
@@ -257,8 +263,10 @@ static int sync_now(void)
 	pthread_mutex_lock(&state.lock);
 	state.sync_ns = 0;
 	wanted = is_wanted(); /* maybe only since it began */
-	if (!ret)
+	if (!ret) {
 		state.info.synced = written;
+		state.synced_size = size;
+	}
 	state.broken |= ret != 0;
 	state.info.delayed += monotonic_ns() - began > SYNC_NS;
 	pthread_cond_broadcast(&state.changed);
@@ -381,8 +389,9 @@ static void write_text(void)
 {
 	int ret;
 
-	if (!state.text.len || state.failed)
+	if ((!state.text.len && !state.text.failed) || state.failed)
 		return;
+	aof_seal(&state.text, &state.now.sum);
 	pthread_mutex_lock(&state.lock);
 	state.writing_ns = monotonic_ns();
 	if (!state.unsynced_ns)
@@ -509,6 +518,8 @@ static void stamp(void)
 	clock_gettime(CLOCK_REALTIME, &now);
 	if (now.tv_sec == state.now.stamped)
 		return;
+	if (state.text.len)
+		write_text(); /* a file can be cut off between blocks (restore.h) */
 	aof_annotation(&state.text, "TS:%lld", (long long)now.tv_sec);
 	state.now.stamped = now.tv_sec;
 }
@@ -586,12 +597,33 @@ static void write_based(void)
 	state.now.bases = bases;
 }
 
+/*
+ * How much of the file the disk has: what of that is not readable later was not lost in a power cut
+ * (aof.h).  Once a second, and never alone: that would have to be synced again.
+ */
+static void write_synced(void)
+{
+	time_t second = (time_t)(monotonic_ns() / 1000000000);
+	uint64_t size;
+
+	pthread_mutex_lock(&state.lock);
+	size = state.synced_size;
+	pthread_mutex_unlock(&state.lock);
+	if (size == state.now.synced || second == state.now.synced_told)
+		return;
+	aof_annotation(&state.text, "XKV:synced %" PRIu64, size);
+	state.now.synced = size;
+	state.now.synced_told = second;
+}
+
 /* Between commands: the file says where in the feed it stands. */
 static void write_position(uint64_t position)
 {
 	write_libraries();
 	write_based();
 	follow_numbers();
+	if (state.text.len || state.round_bytes)
+		write_synced();
 	if (state.text.len || state.round_bytes || position != state.now.position)
 		aof_annotation(&state.text, "XKV:at %" PRIu64, position);
 	state.now.position = position;
@@ -651,24 +683,29 @@ static void increment_name(char name[NAME_MAX + 1], uint64_t seq)
 }
 
 /* What another xkvd has to know to go on with the file. */
-static void write_head(struct aof_text *t, uint64_t position)
+static void write_head(struct aof_text *t, uint64_t position, const struct replay_tail *before)
 {
 	aof_annotation(t, "XKV:log %s %016" PRIx64, state.id, store_identity(state.st));
 	for (unsigned int db = 0; db < STORE_DATABASES; db++)
 		if (state.now.number[db] != db)
 			aof_annotation(t, "XKV:db %u %u", db, state.now.number[db]);
+	if (before->size)
+		aof_annotation(t, "XKV:follows %" PRIu64 " %08" PRIx32, before->size, before->sum);
 	aof_annotation(t, "XKV:at %" PRIu64, position);
 }
 
 /* Makes a file for changes from this position on.  Its descriptor, or an error. */
-static int increment_make(const char *name, uint64_t position, uint64_t *size)
+static int increment_make(const char *name, uint64_t position, const struct replay_tail *before,
+			  uint64_t *size, uint32_t *sum)
 {
 	int fd = openat(state.dir_fd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0640), ret;
 	struct aof_text head = { 0 };
 
 	if (fd < 0)
 		return -errno;
-	write_head(&head, position);
+	write_head(&head, position, before);
+	*sum = 0;
+	aof_seal(&head, sum);
 	ret = head.failed ? -ENOMEM : file_write(fd, head.bytes, head.len, 0);
 	*size = head.len;
 	aof_free(&head);
@@ -682,10 +719,9 @@ static int increment_make(const char *name, uint64_t position, uint64_t *size)
 }
 
 /* From here on changes go to this file. */
-static void increment_use(int fd, uint64_t size, uint64_t position)
+static void increment_use(int fd, uint64_t size, uint32_t sum, uint64_t position)
 {
 	if (state.fd >= 0) {
-		sync_now();
 		pthread_mutex_lock(&state.syncing);
 		close(state.fd);
 		state.fd = fd;
@@ -694,31 +730,58 @@ static void increment_use(int fd, uint64_t size, uint64_t position)
 	}
 	state.fd = fd; /* synced, with all before this position */
 	state.now.size = size;
+	state.now.sum = sum;
 	state.now.position = position;
 	state.now.selected = NO_DB;
-	state.now.stamped = 0;
-	state.safe = state.now;
+	state.now.stamped = state.now.synced_told = 0;
 	memcpy(state.base_number, state.now.number, sizeof(state.base_number));
 	pthread_mutex_lock(&state.lock);
+	state.safe = state.now;
+	state.synced_size = size;
 	state.info.written = position;
 	state.info.size = state.others + size;
 	pthread_mutex_unlock(&state.lock);
 }
 
-/* Adds an increment to the log: it is a whole one with that, and without. */
+/* The manifest that is in force may be the old one again after a power cut. */
+static int put_manifest(const struct manifest *m)
+{
+	bool unsynced;
+	int ret = manifest_write(m, state.dir_fd, state.manifest_name, &unsynced);
+
+	if (!unsynced)
+		return ret;
+	pthread_mutex_lock(&state.lock);
+	state.broken = true;
+	pthread_mutex_unlock(&state.lock);
+	note_failure("syncing the directory %s failed; a new base is needed", state.path);
+	return 0;
+}
+
+/*
+ * Adds an increment to the log: it is a whole one with that, and without.  The disk has to have the
+ * one before, since only the end of the last may be missing.
+ */
 static int switch_next(uint64_t position)
 {
+	const struct replay_tail before = {
+		.size = state.fd < 0 ? state.tail.size : state.now.size,
+		.sum = state.fd < 0 ? state.tail.sum : state.now.sum,
+	};
 	uint64_t seq = manifest_last(&state.manifest, 'i') + 1, size;
+	int fd, ret = state.fd < 0 ? 0 : sync_now();
 	char name[NAME_MAX + 1];
-	int fd, ret;
+	uint32_t sum;
 
+	if (ret)
+		return ret;
 	increment_name(name, seq);
-	fd = increment_make(name, position, &size);
+	fd = increment_make(name, position, &before, &size, &sum);
 	if (fd < 0)
 		return fd;
 	ret = manifest_add(&state.manifest, name, seq, 'i');
 	if (!ret) {
-		ret = manifest_write(&state.manifest, state.dir_fd, state.manifest_name);
+		ret = put_manifest(&state.manifest);
 		state.manifest.count -= ret != 0;
 	}
 	if (ret) {
@@ -727,20 +790,22 @@ static int switch_next(uint64_t position)
 		return ret;
 	}
 	state.base_incr = seq;
-	increment_use(fd, size, position);
+	increment_use(fd, size, sum, position);
 	return 0;
 }
 
 /* Begins a log that is none before it has a base: until then the one before is in force. */
 static int switch_pending(uint64_t position)
 {
+	const struct replay_tail none = { 0 };
 	uint64_t size;
-	int fd = increment_make(TEMP_INCR, position, &size);
+	uint32_t sum;
+	int fd = increment_make(TEMP_INCR, position, &none, &size, &sum);
 
 	if (fd < 0)
 		return fd;
 	state.base_incr = manifest_last(&state.manifest, 'i') + 1;
-	increment_use(fd, size, position);
+	increment_use(fd, size, sum, position);
 	return 0;
 }
 
@@ -751,8 +816,13 @@ static int switch_pending(uint64_t position)
 static void switch_increment(void)
 {
 	uint64_t position = feed_reached(consumer_reader(state.consumer));
-	int ret = state.switching == SWITCH_NEXT ? switch_next(position) : switch_pending(position);
+	int ret;
 
+	if (state.switching == SWITCH_PENDING)
+		ret = switch_pending(position);
+	else
+		ret = state.failed ? -EIO
+				   : switch_next(position); /* half a command is at its end */
 	pthread_mutex_lock(&state.lock);
 	state.switching = SWITCH_NONE;
 	state.switch_ret = ret;
@@ -873,7 +943,7 @@ static int remove_history(void)
 	if (kept == m->count)
 		return 0;
 	m->count = kept;
-	return manifest_write(m, state.dir_fd, state.manifest_name);
+	return put_manifest(m);
 }
 
 /* Puts the base that was written into force, with the increments that follow it. */
@@ -893,7 +963,7 @@ static int use_base(void)
 	if (!ret && (sync_now() || fsync(state.dir_fd)))
 		ret = -EIO;
 	if (!ret)
-		ret = manifest_write(&next, state.dir_fd, state.manifest_name);
+		ret = put_manifest(&next);
 	if (ret) {
 		unlinkat(state.dir_fd, name, 0);
 		manifest_free(&next);
@@ -1154,7 +1224,7 @@ int writelog_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 	if (!ret)
 		ret = fill_remove_rest(st, err, err_len);
 	if (!ret)
-		ret = replay_load(&place, st, cfg, keys, err, err_len);
+		ret = replay_load(&place, st, cfg, keys, &state.tail, err, err_len);
 	close_files();
 	if (ret == -ENOENT)
 		return find_old(cfg, err, err_len);
@@ -1163,6 +1233,11 @@ int writelog_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 		log_notice("%s: %" PRIu64 " keys loaded", state.path, *keys);
 	return ret;
 }
+
+#define NOT_REPLACED                                                                               \
+	", and would be replaced: to load it, stop xkvd, `xkvd --detach` (this deletes the data "  \
+	"in the kernel) and start with appendonly yes; to keep the data in the kernel, move the "  \
+	"directory away"
 
 /*
  * Is the log one of this store?  Then the store has everything that is in it, or had.  A log of
@@ -1179,10 +1254,7 @@ static int check_owner(const struct store *st, char *err, size_t err_len)
 	if (ret || (!state.manifest.restored && !strcmp(owner.store, mine)))
 		return ret;
 	snprintf(err, err_len,
-		 "the write log in %s is not of the store in the kernel (%s), and would be "
-		 "replaced: to load it, stop xkvd, `xkvd --detach` (this deletes the data in the "
-		 "kernel) and start with appendonly yes; to keep the data in the kernel, move the "
-		 "directory away",
+		 "the write log in %s is not of the store in the kernel (%s)" NOT_REPLACED,
 		 state.path,
 		 state.manifest.restored ? "it was made by --restore-until"
 		 : owner.id[0]		 ? "it belonged to another one"
@@ -1201,6 +1273,13 @@ static int writelog_try_resume(struct store *st, char *err, size_t err_len)
 
 	if (ret)
 		return ret;
+	if (end.foreign) {
+		snprintf(err, err_len,
+			 "another server has added to the write log in %s, what the store in the "
+			 "kernel does not have" NOT_REPLACED,
+			 state.path);
+		return -ENOTUNIQ;
+	}
 	if (!end.size) {
 		snprintf(err, err_len, "its last file was only begun");
 		return -ENOENT;
@@ -1221,7 +1300,9 @@ static int writelog_try_resume(struct store *st, char *err, size_t err_len)
 		snprintf(err, err_len, "%s cannot be opened: %s", name, strerror(errno));
 		return -EIO;
 	}
-	state.now = (struct point){ .size = end.size, .position = end.position, .selected = NO_DB };
+	state.now = (struct point){
+		.size = end.size, .sum = end.sum, .position = end.position, .selected = NO_DB
+	};
 	memcpy(state.now.number, end.number, sizeof(end.number));
 	state.safe = state.now;
 	state.others = size_of_others();

@@ -23,6 +23,7 @@
 #include "loader/persist/manifest.h"
 #include "loader/persist/rdb.h"
 #include "loader/persist/writelog.h"
+#include "loader/util/crc32c.h"
 #include "loader/util/log.h"
 #include "userstore.h"
 
@@ -402,9 +403,279 @@ static void test_old_file(void **state)
 	assert_non_null(strstr(error, "is a log of a Redis before 7"));
 }
 
+/* ---- files of xkvd: blocks with checksums ------------------------------------------ */
+
+static struct aof_text sealed;
+static size_t block_end[16]; /* in the last increment */
+static unsigned int blocks;
+static uint32_t first_sum;
+static size_t first_size;
+
+static void seal_line(uint32_t *sum, const char *line)
+{
+	struct aof_text t = { 0 };
+
+	aof_annotation(&t, "%s", line);
+	aof_seal(&t, sum);
+	sealed.bytes = realloc(sealed.bytes, sealed.len + t.len);
+	memcpy(sealed.bytes + sealed.len, t.bytes, t.len);
+	sealed.len += t.len;
+	aof_free(&t);
+}
+
+/* The units of make_log() once more, each a block, behind one with what is said first. */
+static void put_sealed(void)
+{
+	uint32_t sum = 0;
+	char follows[64];
+
+	aof_free(&sealed);
+	seal_line(&sum, "XKV:log 0123456789abcdef 0123456789abcdef");
+	put_file("a.aof.1.incr.aof", sealed.bytes, sealed.len);
+	first_sum = sum;
+	first_size = sealed.len;
+	sealed.len = blocks = sum = 0;
+	snprintf(follows, sizeof(follows), "XKV:follows %zu %08x", first_size, first_sum);
+	seal_line(&sum, follows);
+	for (unsigned int i = 0; i < bed.units; i++) {
+		size_t from = i ? bed.end[i - 1] : 0;
+		struct aof_text t = { 0 };
+
+		t.bytes = malloc(bed.end[i] - from + 64);
+		t.room = bed.end[i] - from + 64;
+		t.len = bed.end[i] - from;
+		memcpy(t.bytes, bed.log.bytes + from, t.len);
+		aof_annotation(&t, "XKV:at %u", i + 1);
+		aof_seal(&t, &sum);
+		sealed.bytes = realloc(sealed.bytes, sealed.len + t.len);
+		memcpy(sealed.bytes + sealed.len, t.bytes, t.len);
+		sealed.len += t.len;
+		block_end[blocks++] = sealed.len;
+		aof_free(&t);
+	}
+	put_file("a.aof.2.incr.aof", sealed.bytes, sealed.len);
+}
+
+static int set_up_sealed(void **state)
+{
+	int ret = set_up(state);
+
+	if (!ret)
+		put_sealed();
+	return ret;
+}
+
+static int tear_down_sealed(void **state)
+{
+	aof_free(&sealed);
+	return tear_down(state);
+}
+
+static unsigned int blocks_within(size_t len)
+{
+	unsigned int n = 0;
+
+	while (n < blocks && block_end[n] <= len)
+		n++;
+	return n;
+}
+
+/* As has_units(), but for "expired", which is of the other first increment. */
+static void has_blocks(unsigned int units)
+{
+	struct store_entry e;
+	char key[16];
+
+	for (unsigned int i = 0; i < bed.units; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		assert_int_equal(store_get(bed.ctx, key, 2, &e), i < units ? 0 : -ENOENT);
+	}
+	has("base", "1");
+}
+
+static void test_sealed(void **state)
+{
+	(void)state;
+	loads();
+	has_blocks(bed.units);
+}
+
+static void test_sealed_cut_off_anywhere(void **state)
+{
+	(void)state;
+	for (size_t len = 0; len <= sealed.len; len++) {
+		put_file("a.aof.2.incr.aof", sealed.bytes, len);
+		loads();
+		has_blocks(blocks_within(len));
+		assert_true(file_size("a.aof.2.incr.aof") <= len);
+		loads();
+		has_blocks(blocks_within(len));
+	}
+}
+
+/* Each bit: it is refused, and the offset is in the block that has the bit. */
+static void test_each_bit_of_an_increment(void **state)
+{
+	static const char where[] = "/log/a.aof.2.incr.aof, offset ";
+	char *bytes = malloc(sealed.len), *found;
+	size_t offset, block;
+
+	(void)state;
+	assert_non_null(bytes);
+	for (size_t bit = 0; bit < sealed.len * 8; bit++) {
+		memcpy(bytes, sealed.bytes, sealed.len);
+		bytes[bit / 8] ^= (char)(1 << bit % 8);
+		put_file("a.aof.2.incr.aof", bytes, sealed.len);
+		assert_int_equal(load(), -EBADMSG);
+		assert_int_equal(file_size("a.aof.2.incr.aof"), sealed.len);
+		found = strstr(error, where);
+		assert_non_null(found);
+		offset = strtoul(found + strlen(where), NULL, 10);
+		block = blocks_within(bit / 8);
+		assert_true(offset < block_end[block] &&
+			    (!block || offset >= block_end[block - 1]));
+	}
+	free(bytes);
+}
+
+static void test_each_bit_of_a_manifest(void **state)
+{
+	struct manifest m = { 0 };
+	char text[1024], path[256];
+	bool unsynced;
+	int dir;
+	FILE *f;
+	size_t len;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/log", bed.dir);
+	dir = open(path, O_RDONLY | O_DIRECTORY);
+	manifest_add(&m, "a.aof.1.base.rdb", 1, 'b');
+	manifest_add(&m, "a.aof.1.incr.aof", 1, 'i');
+	manifest_add(&m, "a.aof.2.incr.aof", 2, 'i');
+	assert_int_equal(manifest_write(&m, dir, "a.aof.manifest", &unsynced), 0);
+	manifest_free(&m);
+	close(dir);
+	loads();
+	snprintf(path, sizeof(path), "%s/log/a.aof.manifest", bed.dir);
+	f = fopen(path, "rb");
+	len = fread(text, 1, sizeof(text), f);
+	fclose(f);
+	for (size_t bit = 0; bit < len * 8; bit++) {
+		text[bit / 8] ^= (char)(1 << bit % 8);
+		put_file("a.aof.manifest", text, len);
+		assert_int_equal(load(), -EBADMSG);
+		assert_non_null(strstr(error, "/log/a.aof.manifest, line "));
+		text[bit / 8] ^= (char)(1 << bit % 8);
+	}
+	for (size_t cut = 0; cut < len; cut++) {
+		put_file("a.aof.manifest", text, cut);
+		assert_int_equal(load(), -EBADMSG);
+		assert_non_null(strstr(error, "/log/a.aof.manifest, line "));
+	}
+}
+
+/* Only the end of the last one may be missing; where a block ends, nothing in the file tells. */
+static void test_an_increment_that_lost_its_end(void **state)
+{
+	uint32_t sum = first_sum;
+
+	(void)state;
+	sealed.len = 0;
+	seal_line(&sum, "XKV:at 1");
+	put_file("a.aof.3.incr.aof", sealed.bytes, sealed.len);
+	put_text("a.aof.manifest", MANIFEST);
+	loads();
+	sum = sealed.len = 0;
+	seal_line(&sum, "XKV:log 0123456789abcdef 0123456789abcdef");
+	seal_line(&sum, "XKV:at 1");
+	put_file("a.aof.1.incr.aof", sealed.bytes, sealed.len);
+	assert_int_equal(load(), -EBADMSG);
+	assert_non_null(strstr(error, "/log/a.aof.1.incr.aof, offset "));
+	assert_non_null(strstr(error, "when a.aof.2.incr.aof was begun behind it"));
+}
+
+/* Sectors that the disk has not written, with later ones that it has: cut off, in the last file. */
+static void test_sectors_that_were_not_written(void **state)
+{
+	static char value[3000];
+	uint32_t sum = 0;
+	size_t last;
+
+	(void)state;
+	memset(value, 'v', sizeof(value) - 1);
+	sealed.len = 0;
+	seal_line(&sum, "XKV:at 1");
+	for (int i = 0; i < 3; i++) {
+		aof_clear(&bed.log);
+		COMMAND("SET", i == 0 ? "k0" : i == 1 ? "k1" : "k2", value);
+		aof_annotation(&bed.log, "XKV:at %d", i + 2);
+		aof_seal(&bed.log, &sum);
+		sealed.bytes = realloc(sealed.bytes, sealed.len + bed.log.len);
+		memcpy(sealed.bytes + sealed.len, bed.log.bytes, bed.log.len);
+		block_end[i] = sealed.len += bed.log.len;
+	}
+	last = sealed.len;
+	for (size_t sector = 0; sector < last; sector += 512) {
+		size_t len = last - sector < 512 ? last - sector : 512;
+		char kept[512];
+
+		memcpy(kept, sealed.bytes + sector, len);
+		memset(sealed.bytes + sector, 0, len);
+		put_file("a.aof.2.incr.aof", sealed.bytes, last);
+		if (sector) { /* else it is taken for one of a Redis */
+			loads();
+			has_blocks((sector >= block_end[0]) + (sector >= block_end[1]));
+		}
+		memcpy(sealed.bytes + sector, kept, len);
+	}
+	/* the disk had it once */
+	seal_line(&sum, "XKV:synced 2000");
+	memset(sealed.bytes + 512, 0, 512);
+	put_file("a.aof.2.incr.aof", sealed.bytes, sealed.len);
+	assert_int_equal(load(), -EBADMSG);
+	assert_non_null(strstr(error, "the checksum does not fit what follows"));
+}
+
+/* A Redis that went on with it has no checksums, nor do its files. */
+static void test_what_a_redis_has_added(void **state)
+{
+	(void)state;
+	aof_clear(&bed.log);
+	COMMAND("SELECT", "0");
+	COMMAND("SET", "redis", "1");
+	sealed.bytes = realloc(sealed.bytes, sealed.len + bed.log.len);
+	memcpy(sealed.bytes + sealed.len, bed.log.bytes, bed.log.len);
+	put_file("a.aof.2.incr.aof", sealed.bytes, sealed.len + bed.log.len);
+	loads();
+	has_blocks(bed.units);
+	has("redis", "1");
+	put_file("a.aof.2.incr.aof", sealed.bytes, sealed.len + bed.log.len - 3);
+	loads();
+	has_blocks(bed.units);
+	assert_int_equal(file_size("a.aof.2.incr.aof"), sealed.len + strlen("*2\r\n$6\r\nSELECT\r\n"
+									    "$1\r\n0\r\n"));
+}
+
+static void test_the_checksum(void **state)
+{
+	static const char bytes[] = "123456789abcdefghijklmnopqrstuvwxyz";
+
+	(void)state;
+	assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
+	for (size_t from = 0; from < 8; from++)
+		for (size_t len = 0; from + len < sizeof(bytes); len++) {
+			assert_int_equal(crc32c(7, bytes + from, len),
+					 crc32c_by_table(7, bytes + from, len));
+			assert_int_equal(crc32c(crc32c(7, bytes, from), bytes + from, len),
+					 crc32c(7, bytes, from + len));
+		}
+}
+
 int main(int argc, char *argv[])
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name)   cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define SEALED(name) cmocka_unit_test_setup_teardown(name, set_up_sealed, tear_down_sealed)
 	const struct CMUnitTest tests[] = {
 		TEST(test_whole),
 		TEST(test_cut_off_anywhere),
@@ -416,6 +687,14 @@ int main(int argc, char *argv[])
 		TEST(test_manifests_that_are_wrong),
 		TEST(test_commands_that_are_refused),
 		TEST(test_old_file),
+		cmocka_unit_test(test_the_checksum),
+		SEALED(test_sealed),
+		SEALED(test_sealed_cut_off_anywhere),
+		SEALED(test_each_bit_of_an_increment),
+		SEALED(test_each_bit_of_a_manifest),
+		SEALED(test_an_increment_that_lost_its_end),
+		SEALED(test_sectors_that_were_not_written),
+		SEALED(test_what_a_redis_has_added),
 	};
 
 	if (argc > 1)
