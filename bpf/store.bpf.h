@@ -505,19 +505,30 @@ static __always_inline void prefetch_slot(const struct xkv_slot *slot)
  */
 #define FOURTH_LINE 20
 
-/* 0 if the slot holds this key of `db`; valid only if its seq is unchanged afterwards. */
+/*
+ * 0 if the slot holds this key of `db`; valid only if its seq is unchanged afterwards.
+ *
+ * One branch a word, on a value that the verifier knows nothing of: it follows what is behind the
+ * loop once, not for each length that a key can have and each word that can differ.
+ */
 static __always_inline __u64 key_differs(const __u64 *ours, __u32 key_len, __u32 db,
 					 const struct xkv_slot *slot)
 {
 	const __u64 *key = (const __u64 *)(slot + 1);
-	__u64 differ = slot->id ^ XKV_KEY_ID(key_len, db);
+	__u64 differ = slot->id ^ XKV_KEY_ID(key_len, db), end;
+	__s64 left = (__s64)key_len - 1; /* negative when no byte is left */
 
-	for (__u32 at = 0; at < KEY_WORDS * 8; at += 8) {
-		if (at >= key_len || differ)
-			break;
+	if (differ)
+		return differ;
+	for (__u32 word = 0; word < KEY_WORDS; word++) {
 		differ = *key++ ^ *ours++;
+		left -= 8;
+		end = differ | left >> 63;
 		barrier_var(key);
 		barrier_var(ours);
+		barrier_var(end);
+		if (end)
+			break;
 	}
 	return differ;
 }

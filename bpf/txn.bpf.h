@@ -71,8 +71,7 @@ static __always_inline void txn_load(struct xkv_request *rq, const struct xkv_tx
 	if (rq->flags & XKV_REQUEST_ATOMIC)
 		return;
 	rq->db = k->db;
-	for (__u32 i = 0; i < KEY_WORDS; i++)
-		rq->in_word[i] = k->key[i];
+	__builtin_memcpy(rq->in_word, k->key, sizeof(k->key));
 }
 
 /* Does its bucket have to be locked?  The index entry changes, or the key has to stay absent. */
