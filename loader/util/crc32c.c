@@ -49,7 +49,7 @@ __attribute__((target("sse4.2"))) static uint32_t by_instruction(uint32_t crc, c
 uint32_t crc32c(uint32_t crc, const void *data, size_t len)
 {
 	return __builtin_cpu_supports("sse4.2") ? by_instruction(crc, data, len)
-						 : crc32c_by_table(crc, data, len);
+						: crc32c_by_table(crc, data, len);
 }
 #else
 uint32_t crc32c(uint32_t crc, const void *data, size_t len)
