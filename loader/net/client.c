@@ -296,10 +296,10 @@ uint64_t server_spare_memory(const struct server *s)
 }
 
 /* Do they take so little that it does not matter how much memory is left? */
-static bool clients_take_little(const struct server *s, uint64_t limit)
+static bool take_little(const struct server *s, uint64_t bytes, uint64_t limit)
 {
 	return limit <= server_spare_memory(s) ||
-	       server_client_memory(s) + s->tracked_bytes <= server_spare_memory(s);
+	       bytes + s->tracked_bytes <= server_spare_memory(s);
 }
 
 /* What clients may take, besides what is remembered for them. */
@@ -307,7 +307,7 @@ static uint64_t memory_limit(struct server *s)
 {
 	uint64_t spare = server_spare_memory(s), limit = configured_limit(s);
 
-	if (clients_take_little(s, limit) || !server_memory_is_low(s))
+	if (take_little(s, server_client_memory(s), limit) || !server_memory_is_low(s))
 		return limit;
 	return spare - (s->tracked_bytes < spare / 4 ? s->tracked_bytes : spare / 4);
 }
@@ -385,9 +385,9 @@ static void evict_clients(struct server *s, void (*close)(struct caller *))
 static void limit_memory(struct worker *w)
 {
 	struct server *s = w->srv;
-	uint64_t limit = configured_limit(s);
+	uint64_t limit = configured_limit(s), bytes = server_client_memory(s);
 
-	if (clients_take_little(s, limit) && server_client_memory(s) <= limit)
+	if (take_little(s, bytes, limit) && bytes <= limit)
 		return;
 	worker_take_all(w);
 	evict_clients(s, close_client);
@@ -517,7 +517,7 @@ static ssize_t send_once(struct client *c, bool leave)
 	if (!leave)
 		return conn->transport->writev(conn, iov, count);
 	outbox(c)->sending = c->away = true;
-	worker_leave(c->caller.worker);
+	worker_leave(c->caller.worker, false);
 	n = conn->transport->writev(conn, iov, count);
 	error = errno;
 	worker_return(c->caller.worker);
@@ -702,7 +702,7 @@ static ssize_t read_once(struct client *c, size_t len)
 	if (c->caller.worker->read_used && c->stream.in.shared && !conn->ssl)
 		return conn->transport->read(conn, to, len);
 	c->away = true;
-	worker_leave(c->caller.worker);
+	worker_leave(c->caller.worker, false);
 	n = conn->transport->read(conn, to, len);
 	error = errno;
 	worker_return(c->caller.worker);

@@ -17,7 +17,7 @@ struct handshake {
 	struct connection conn; /* owned */
 	ev_io ready;
 	double since; /* by monotonic_seconds() */
-	bool runs;    /* in on_ready(), which gives locks back: nobody else may touch it */
+	bool runs;    /* in step(), which gives locks back: nobody else may touch it */
 };
 
 static void log_failure(struct worker *w, const struct connection *conn, const char *why)
@@ -140,32 +140,31 @@ static void become_client(struct handshake *h)
 	client_new(w, conn);
 }
 
-/* A step takes milliseconds: others run meanwhile. */
+/* A step takes milliseconds: others run meanwhile, also who wants all locks only then. */
 static enum tls_step step(struct handshake *h)
 {
 	struct worker *w = h->worker;
 	enum tls_step done;
 
-	worker_leave(w);
+	h->runs = true;
+	worker_leave(w, true);
 	done = tls_handshake(&h->conn);
-	worker_take_all(w);
+	worker_return(w);
+	if (done == TLS_DONE || done == TLS_FAILED)
+		worker_take_all(w);
+	h->runs = false;
 	return done;
 }
 
 static void on_ready(struct ev_loop *loop, ev_io *io, int events)
 {
 	struct handshake *h = io->data;
-	enum tls_step done;
 
 	(void)loop;
 	(void)events;
 	if (!slice_left(h->worker))
 		return; /* it is still ready in the next round */
-	h->runs = true;
-	worker_take_all(h->worker);
-	done = step(h);
-	h->runs = false;
-	switch (done) {
+	switch (step(h)) {
 	case TLS_DONE:
 		become_client(h);
 		break;

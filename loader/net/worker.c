@@ -95,10 +95,10 @@ bool worker_take_all(struct worker *w)
 	return true;
 }
 
-void worker_leave(struct worker *w)
+void worker_leave(struct worker *w, bool takes_long)
 {
 	if (w->srv->worker_count == 1 || w->holds == HOLDS_NOTHING ||
-	    (w->holds == HOLDS_OWN && !others_wait(w->srv)))
+	    (w->holds == HOLDS_OWN && !takes_long && !others_wait(w->srv)))
 		return;
 	worker_flush(w);
 	give_back(w);

@@ -128,9 +128,10 @@ bool worker_is_alone(const struct worker *w);
 
 /*
  * Lets others run during a system call for a client of this worker, if all are held up or somebody
- * waits for all locks; worker_return() has the worker's own lock again.  As worker_take_all().
+ * waits for all locks, or what is done `takes_long`; worker_return() has the worker's own lock
+ * again.  As worker_take_all().
  */
-void worker_leave(struct worker *w);
+void worker_leave(struct worker *w, bool takes_long);
 void worker_return(struct worker *w);
 
 /*
