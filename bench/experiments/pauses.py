@@ -6,7 +6,8 @@ tracking: a SET of a key that many connections have read, who redirect their inv
 refused: SETs that a full store refuses (noeviction), by the size of the store; also the first one
 after a key was deleted, which looks at each page for memory to reclaim.  cgroup: the same where a
 cgroup's limit ends the growth, beside maxmemory.  transactions: EXEC and MSET, by the number of
-keys, and EXEC and DISCARD of many cheap commands, beside Redis.
+keys, and EXEC and DISCARD of many cheap commands, beside Redis.  room: MSET in a full store, which
+has to evict for it.
 
 A SET is timed from outside, by the longest PING of another connection, and by the CPU time of
 xkvd, which other work on the machine disturbs less.  What is compared takes turns in each round;
@@ -44,6 +45,8 @@ def parse_args():
                         help="of transactions; empty: not this part")
     parser.add_argument("--queued", type=int, default=0, metavar="N",
                         help="cheap commands of a transaction; 0: not this part")
+    parser.add_argument("--room", type=int, default=0, metavar="MIB",
+                        help="of the full store that evicts; 0: not this part")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--output", default=BUILD / "bench-pauses.json", type=type(BUILD))
     args = parser.parse_args()
@@ -374,7 +377,44 @@ def show_transactions(found):
               f"{row['reply_us'] / 1000:11.2f}{row['longest_ping_us'] / 1000:18.2f}")
 
 
+def measure_room(args, cpu):
+    step(f"a store of {args.room} MiB is filled, and evicts")
+    with ExitStack() as stack:
+        client = full_store(stack, cpu, "--maxmemory", f"{args.room}mb", "--maxmemory-clients", "0")
+        client.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        other = Client(stack, client.server)
+        rows = {name: [] for name in ROOM}
+        for number in range(args.rounds):
+            for name, (count, size) in ROOM.items():
+                rows[name].append(room_row(client, other, f"{number}:{name}", count, size))
+        return [{"what": name, **medians(some),
+                 "worst_ping_us": max(row["longest_ping_us"] for row in some)}
+                for name, some in rows.items()]
+
+
+def room_row(client, other, prefix, count, size):
+    words = (word for n in range(count) for word in (f"{prefix}:{n}", b"x" * size(n)))
+    request = encode(("MSET", *words))
+    with pinging(other) as took:
+        reply = call_us(lambda: finish(client, request, b"+OK\r\n"))
+    return {"reply_us": reply, "longest_ping_us": max(took)}
+
+
+def show_room(found):
+    print(f"\n{'':32}{'reply, ms':>11}{'longest PING, ms':>18}{'of all rounds':>15}")
+    for row in found:
+        print(f"{row['what']:32}{row['reply_us'] / 1000:11.0f}"
+              f"{row['longest_ping_us'] / 1000:18.0f}{row['worst_ping_us'] / 1000:15.0f}")
+
+
 TRANSACTIONS = {"EXEC": exec_of, "MSET": mset_of}
+ROOM = {
+    "65,536 keys of 100 bytes": (65536, lambda _: 100),
+    "16,384 keys of 1,000 bytes": (16384, lambda _: 1000),
+    "20,000 keys of 0 to 1,999 bytes": (20000, lambda n: n * 37 % 2000),
+    "1,000 keys of 50,000 bytes": (1000, lambda _: 50000),
+    "64 keys of 1 MiB": (64, lambda _: 1 << 20),
+}
 QUEUED = {
     "PING": queued_of(("PING",), b"+PONG\r\n"),
     "GET": queued_of(("GET", "t:1"), b"$1\r\n1\r\n"),
@@ -413,6 +453,9 @@ def main():
     if args.queued:
         result["queued"] = measure_transactions(QUEUED, [args.queued], args.rounds, cpus[0])
         show_transactions(result["queued"])
+    if args.room:
+        result["room"] = measure_room(args, cpus[0])
+        show_room(result["room"])
     write_json(args.output, result)
 
 

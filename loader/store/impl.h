@@ -107,6 +107,8 @@ struct maintenance {
 		_Atomic unsigned int quiet;
 		uint64_t surplus; /* slots, at the last surplus_of() */
 	} class[XKV_CLASSES];
+	/* by class, free slots that a transaction is about to take; units, for large values */
+	_Atomic unsigned int promised[XKV_CLASSES];
 	unsigned int spare_periods;	  /* periods until config.spare_class is cleared */
 	uint64_t large_seen;		  /* memory.large_taken at the last update_large() */
 	_Atomic unsigned int large_quiet; /* update_large() calls since large_taken changed */

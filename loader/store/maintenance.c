@@ -103,6 +103,7 @@ struct candidate {
 	struct span span;
 	unsigned int fullness;
 	bool too_large; /* draining it moves far more than is wanted */
+	bool held; /* a transaction has slots of it, and waits for others: it cannot be emptied */
 };
 
 static int emptiest_first(const void *a, const void *b)
@@ -145,6 +146,31 @@ static struct candidate *find_candidates(struct store *st, const uint64_t surplu
 	return c;
 }
 
+static int by_place(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	if (x->span.page != y->span.page)
+		return x->span.page < y->span.page ? -1 : 1;
+	return x->span.first < y->span.first ? -1 : x->span.first > y->span.first;
+}
+
+/* `held` of candidates that are in their order of place. */
+static void find_held(const struct store *st, struct candidate *c, size_t count)
+{
+	struct candidate of, *held;
+
+	for (unsigned int i = 0; i < st->txn_room; i++) {
+		uint64_t ref = __atomic_load_n(&st->txn_key[i].prefilled, __ATOMIC_RELAXED);
+
+		if (!ref || !span_of_ref(st, ref, &of.span))
+			continue;
+		held = bsearch(&of, c, count, sizeof(*c), by_place);
+		if (held)
+			held->held = true;
+	}
+}
+
 /*
  * Would find_candidates() find no span, as the last time?  No class has more surplus than then, and
  * no span was made or released.  Each refused write would walk over all pages otherwise.
@@ -179,10 +205,12 @@ static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES
 	st->maint.none.walks++;
 	c = find_candidates(st, surplus, most, &count);
 	st->maint.none.known = !count;
-	if (count)
+	if (count) {
+		find_held(st, c, count);
 		qsort(c, count, sizeof(*c), emptiest_first);
+	}
 	for (size_t i = 0; i < count && units < most; i++) {
-		if (c[i].span.slots > surplus[c[i].span.class])
+		if (c[i].held || c[i].span.slots > surplus[c[i].span.class])
 			continue;
 		surplus[c[i].span.class] -= c[i].span.slots;
 		units += c[i].span.units;
@@ -212,7 +240,7 @@ static unsigned int reclaim(struct store *st, unsigned int waiting, unsigned int
 
 	for (unsigned int class = 0; class < st->class_count; class ++) {
 		struct slots s = slots_of(st, class);
-		uint64_t keep = s.all / 256 + 1;
+		uint64_t keep = s.all / 256 + 1 + st->maint.promised[class];
 
 		surplus[class] = s.free > keep ? s.free - keep : 0;
 	}
@@ -488,17 +516,30 @@ static void log_refusal(struct store *st)
 			    "a cgroup that xkvd is in, has no more memory to give");
 }
 
+/* Units for so many slots of a class at once, or for a large value and those that follow it. */
+static unsigned int units_for(const struct store *st, unsigned int class, unsigned int count)
+{
+	unsigned int least, units, promised = st->maint.promised[XKV_CLASS_LARGE];
+
+	if (class == XKV_CLASS_LARGE)
+		return count > promised ? count : promised;
+	least = span_least(st->classes[class].slot_bytes);
+	units = large_units((size_t)count * st->classes[class].slot_bytes);
+	return units > least ? units : least;
+}
+
 /*
  * How many entries to evict to free `units` units, given the average size of the entries.  For a
- * large value all at once, because spans that are drained together share a grace period.
+ * large value, or many slots, all at once, because spans that are drained together share a grace
+ * period.
  */
-static unsigned int entries_for(const struct store *st, unsigned int class, unsigned int units)
+static unsigned int entries_for(const struct store *st, bool at_once, unsigned int units)
 {
 	uint64_t all = 0, count = store_count(st), most = EVICT_AT_ONCE;
 
 	for (unsigned int i = 0; i < XKV_CLASSES; i++)
 		all += st->mem.class[i].units;
-	if (class == XKV_CLASS_LARGE)
+	if (at_once)
 		most = clamp(count / EVICT_SHARE, EVICT_AT_ONCE, ~0U);
 	return clamp(all ? count * units / all : 1, clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE),
 		     most);
@@ -550,8 +591,9 @@ static bool wait_for_readers(struct store *st, uint64_t evicted)
 static int class_make_room(struct store *st, unsigned int class, unsigned int count,
 			   uint64_t until_ms)
 {
-	unsigned int span =
-		class == XKV_CLASS_LARGE ? count : span_least(st->classes[class].slot_bytes);
+	unsigned int units = units_for(st, class, count);
+	unsigned int together = class == XKV_CLASS_LARGE ? count : units;
+	bool at_once = class == XKV_CLASS_LARGE || count > EVICT_AT_ONCE;
 	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0, told = 0, large;
 	unsigned int gone;
 
@@ -567,11 +609,11 @@ static int class_make_room(struct store *st, unsigned int class, unsigned int co
 		st->maint.at_limit = true;
 		if (feed_trim(st) && is_available(st, class, count))
 			return 0;
-		if (txn_free_hand(st->maint.ctx) || reclaim(st, class, span) ||
-		    wait_for_readers(st, told) || compact(st, span))
+		if (txn_free_hand(st->maint.ctx) || reclaim(st, class, units) ||
+		    wait_for_readers(st, told) || compact(st, together))
 			continue;
 		large = st->evict.large;
-		gone = evict(st->maint.ctx, entries_for(st, class, span), false);
+		gone = evict(st->maint.ctx, entries_for(st, at_once, units), false);
 		evicted += gone;
 		if (st->evict.large != large)
 			told = feed_head(st);
@@ -807,7 +849,7 @@ static uint64_t surplus_of(struct store *st, unsigned int class)
 	uint64_t before = st->maint.class[class].surplus, now = 0, keep;
 	struct slots s = slots_of(st, class);
 
-	keep = allowance(st, class, &s);
+	keep = allowance(st, class, &s) + st->maint.promised[class];
 	if (s.free > keep)
 		now = s.free - keep;
 	st->maint.class[class].surplus = now;
@@ -909,7 +951,7 @@ static bool shrink(struct store *st)
 	return_pages(st);
 	if (gained || st->mem.pages_used < before)
 		return true;
-	if (evict(st->maint.ctx, entries_for(st, XKV_CLASS_LARGE, want), true))
+	if (evict(st->maint.ctx, entries_for(st, true, want), true))
 		return true;
 	log_over_limit(st, over);
 	return false;

@@ -140,14 +140,30 @@ static int take_large(struct commit *c, struct xkv_txn_key *k, size_t need)
 	return 0;
 }
 
+static size_t large_need(const struct commit *c, unsigned int i)
+{
+	const struct xkv_txn_key *k = &c->ctx->st->txn_key[i];
+
+	return k->action == XKV_TXN_PUT && k->class == XKV_CLASS_LARGE ? slot_need(c->part[i].entry)
+								       : 0;
+}
+
+/* The first of them makes room for all. */
 static int take_all_large(struct commit *c)
 {
-	struct xkv_txn_key *key = c->ctx->st->txn_key;
+	_Atomic unsigned int *units = &c->ctx->st->maint.promised[XKV_CLASS_LARGE];
 	int ret = free_hand(c->ctx, c->count);
+	size_t need;
 
-	for (unsigned int i = 0; i < c->count && !ret; i++)
-		if (c->part[i].entry->action == XKV_TXN_PUT && key[i].class == XKV_CLASS_LARGE)
-			ret = take_large(c, &key[i], slot_need(c->part[i].entry));
+	for (unsigned int i = 0; i < c->count; i++)
+		*units += large_units(large_need(c, i));
+	for (unsigned int i = 0; i < c->count && !ret; i++) {
+		need = large_need(c, i);
+		if (need)
+			ret = take_large(c, &c->ctx->st->txn_key[i], need);
+		*units -= large_units(need);
+	}
+	*units = 0;
 	return ret;
 }
 
@@ -186,6 +202,25 @@ static bool use_larger_class(struct store *st, unsigned int count, unsigned int 
 	return true;
 }
 
+/* How many of these keys lack a slot, by class. */
+static void lacking(const struct store *st, unsigned int first, unsigned int end,
+		    unsigned int count[XKV_CLASSES])
+{
+	memset(count, 0, XKV_CLASSES * sizeof(*count));
+	for (; first < end; first++)
+		count[st->txn_key[first].class] += !has_slot(st, &st->txn_key[first]);
+}
+
+/* Makes room for all of these keys that lack a slot of the class. */
+static int no_slot(struct store *st, unsigned int class, unsigned int first, unsigned int end,
+		   uint64_t *until_ms)
+{
+	unsigned int lack[XKV_CLASSES];
+
+	lacking(st, first, end, lack);
+	return st->no_slot(st, class, lack[class], until_ms);
+}
+
 /* A slot for each of these keys that is written.  0, -ENOSPC, -EBUSY or -errno. */
 static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int count)
 {
@@ -211,7 +246,7 @@ static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int co
 			ret = wait_for_others(st, ++busy);
 		} else if (++tries > ROOM_TRIES || free_hand(ctx, end)) {
 			ret = -ENOSPC;
-		} else if (st->no_slot(st, args.no_slot, 1, &until_ms) &&
+		} else if (no_slot(st, args.no_slot, at, end, &until_ms) &&
 			   (first || !use_larger_class(st, count, args.no_slot))) {
 			/* not even one more since; an eviction may find nothing for once */
 			if (at == failed && (!st->policy || tries > EVICT_TRIES))
@@ -262,13 +297,40 @@ static bool have_slots(const struct commit *c)
 	return true;
 }
 
+/*
+ * Room for many keys is made for all at once, before the first slot is taken: a span in which the
+ * transaction holds one cannot be emptied, and of each that can the kernel takes some milliseconds.
+ */
+static void make_room(struct commit *c)
+{
+	struct store *st = c->ctx->st;
+	unsigned int lack[XKV_CLASSES];
+	uint64_t until_ms = 0;
+
+	lacking(st, 0, c->count, lack);
+	for (unsigned int class = 0; class < st->class_count; class ++)
+		st->maint.promised[class] = lack[class];
+	for (unsigned int class = 0; class < st->class_count; class ++)
+		if (lack[class] && xkv_class_free(&st->classes[class]) < lack[class])
+			st->no_slot(st, class, lack[class], &until_ms);
+}
+
+static void room_is_taken(struct store *st)
+{
+	for (unsigned int class = 0; class < st->class_count; class ++)
+		st->maint.promised[class] = 0;
+}
+
 /* 0, -ENOSPC, -EBUSY or -errno. */
 static int take_all(struct commit *c)
 {
 	int ret = 0;
 
-	if (!have_slots(c))
+	if (!have_slots(c)) {
+		if (c->count > XKV_TXN_HAND)
+			make_room(c);
 		ret = take_slots(c->ctx, 0, c->count);
+	}
 	if (!ret && c->large)
 		ret = take_all_large(c);
 	return ret;
@@ -398,6 +460,8 @@ static int commit_locked(struct commit *c)
 	ret = c->puts ? take_and_fill(c) : 0;
 	if (!ret)
 		ret = commit_keys(c);
+	if (c->count > XKV_TXN_HAND)
+		room_is_taken(st);
 	if (ret && c->puts && txn_free_slots(c->ctx, 0, c->count))
 		log_warning("slots of a transaction could not be freed");
 	return ret;

@@ -98,6 +98,27 @@ def test_evicted_for_it(xkvd):
     assert redis.exists(*names(MOST)) > MOST * 0.9
 
 
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_evicted_for_many_sizes(xkvd, size):
+    """Room is made for all sizes before the first slot is taken, not a grace period for each span;
+    spans in which the transaction has slots cannot be emptied, and to try held all up for 20 s."""
+    bytes_of = {"small": lambda i: i * 37 % 2000, "large": lambda i: 20000 + i * 37 % 9000}[size]
+    count = {"small": SOME // 2, "large": 700}[size]
+    d = xkvd("--save", "", "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru",
+             "--maxmemory-clients", "0", "--max-keys", "1000000")
+    redis = d.redis(socket_timeout=120)
+    for i in range(24):
+        redis.mset(dict.fromkeys(names(SOME, f"old{i}"), b"x" * 100))
+    took = []
+    for i in range(3):
+        new = {key: b"y" * bytes_of(n) for n, key in enumerate(names(count, f"new{i}"))}
+        begin = time.monotonic()
+        assert redis.mset(new)
+        took.append(time.monotonic() - begin)
+        assert redis.exists(*new) > count * 0.9
+    assert sorted(took)[1] < 3, took
+
+
 @pytest.mark.parametrize("how", [in_long("EXEC"), "MSETNX"])
 def test_buckets_in_a_full_store(xkvd, how):
     """Each transaction takes half of the memory and needs overflow buckets, and entries are evicted
