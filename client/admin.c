@@ -53,9 +53,11 @@ static redisReply *info(const struct cli *c, struct tcp *tcp, const char *sectio
 	return reply;
 }
 
-void info_each(char *text,
-	       void (*fn)(void *arg, const char *section, const char *name, const char *value),
-	       void *arg)
+/* Calls fn for each `name:value` line of INFO, and modifies the text; `section`: last # line. */
+static void each_field(char *text,
+		       void (*fn)(void *arg, const char *section, const char *name,
+				  const char *value),
+		       void *arg)
 {
 	const char *section = "";
 	char *save, *colon;
@@ -96,6 +98,57 @@ static void add_field(void *arg, const char *section, const char *name, const ch
 	json_object_set_new(fields, name, number(value, &n) ? json_integer(n) : json_string(value));
 }
 
+static void add_text(void *arg, const char *section, const char *name, const char *value)
+{
+	(void)section;
+	json_object_set_new(arg, name, json_string(value));
+}
+
+json_t *info_fields(char *text)
+{
+	json_t *fields = json_object();
+
+	each_field(text, add_text, fields);
+	return fields;
+}
+
+json_t *info_ask(const struct cli *c, struct tcp *tcp, int *err)
+{
+	redisReply *reply = info(c, tcp, "everything", err);
+	json_t *fields = reply ? info_fields(reply->str) : NULL;
+
+	if (reply)
+		freeReplyObject(reply);
+	return fields;
+}
+
+const char *info_text(const json_t *fields, const char *name)
+{
+	const char *text = json_string_value(json_object_get(fields, name));
+
+	return text ? text : "";
+}
+
+double info_number(const json_t *fields, const char *name)
+{
+	return strtod(info_text(fields, name), NULL);
+}
+
+bool info_is_local(const json_t *fields)
+{
+	char path[64], name[32] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%.20s/comm", info_text(fields, "process_id"));
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	if (!fgets(name, sizeof(name), f))
+		name[0] = 0;
+	fclose(f);
+	return !strcmp(name, "xkvd\n");
+}
+
 int cmd_stats(struct cli *c, int argc, struct word *argv)
 {
 	redisReply *reply;
@@ -111,7 +164,7 @@ int cmd_stats(struct cli *c, int argc, struct word *argv)
 	} else if (reply && c->style == STYLE_JSON) {
 		json_t *all = json_object();
 
-		info_each(reply->str, add_field, all);
+		each_field(reply->str, add_field, all);
 		out_json(all);
 	} else if (reply) {
 		fwrite(reply->str, 1, reply->len, stdout);
@@ -256,7 +309,7 @@ static void note_look(struct figures *f, char *text)
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	f->before = f->time;
 	f->time = (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-	info_each(text, note_field, f);
+	each_field(text, note_field, f);
 }
 
 int watch_stats(struct cli *c)

@@ -6,7 +6,10 @@
  *   prompt.c    reads lines: the prompt with its history, or a script on standard input
  *   commands.c  the table of commands, and the commands over UDP (libxkv)
  *   admin.c     the commands over TCP: stats, save, watch
- *   tcp.c       their connection: TCP or a Unix socket, TLS, user and password
+ *   slow.c      over TCP, too: slowlog, latency
+ *   top.c       top, from INFO, and from the pinned maps of a server on this machine
+ *   events.c    events, by pub/sub
+ *   tcp.c       the connection of these: TCP or a Unix socket, TLS, user and password
  *   check.c     the command check, which reads the pinned maps
  *   hot.c       the command hot, which reads the pinned maps
  *   doctor.c    the command doctor: doctor.h lists its files
@@ -63,10 +66,10 @@ struct cli {
 	bool has_token;
 	unsigned char token[XKV_TOKEN_BYTES];
 	enum style style;
-	const char *pin_dir; /* `check`, `hot`: where the maps are pinned */
+	const char *pin_dir; /* `check`, `hot`, `top`: where the maps are pinned */
 	unsigned long line;  /* of standard input, for errors; 0 = it is no script */
-	double interval;     /* `watch`: seconds between two reads */
-	unsigned long looks; /* `watch`: number of reads, 0 = until interrupted */
+	double interval;     /* `watch`, `top`: seconds between two reads */
+	unsigned long looks; /* the same: number of reads, `events`: of events; 0 = no limit */
 	struct xkv *h;	     /* opened by the first command that needs it */
 	char *kept;	     /* errors go here instead of being printed, NULL = they do not */
 	size_t kept_len;
@@ -90,13 +93,13 @@ int command_help(const char *name);
 int cmd_stats(struct cli *c, int argc, struct word *argv);
 int cmd_save(struct cli *c, int argc, struct word *argv);
 int watch_stats(struct cli *c);
-/*
- * Calls fn for each `name:value` line of INFO, and modifies the text; `section`: of the last line
- * that begins with #.
- */
-void info_each(char *text,
-	       void (*fn)(void *arg, const char *section, const char *name, const char *value),
-	       void *arg);
+/* The fields of INFO's text, which is modified: name -> text.  The caller owns them. */
+json_t *info_fields(char *text);
+/* Of one of them; "" and 0 if it is not there. */
+const char *info_text(const json_t *fields, const char *name);
+double info_number(const json_t *fields, const char *name);
+/* Does the xkvd that said this run on this machine? */
+bool info_is_local(const json_t *fields);
 /* Set by SIGINT while a `watch` runs. */
 extern volatile sig_atomic_t watch_interrupted;
 /* Installs the handler of SIGINT. */
@@ -105,6 +108,13 @@ void watch_begin(void);
 bool watch_again(const struct cli *c, unsigned long looks);
 /* Restores the handler of SIGINT. */
 void watch_end(void);
+
+/* ---- slow.c, top.c, events.c ---- */
+
+int cmd_slowlog(struct cli *c, int argc, struct word *argv);
+int cmd_latency(struct cli *c, int argc, struct word *argv);
+int cmd_top(struct cli *c, int argc, struct word *argv);
+int cmd_events(struct cli *c, int argc, struct word *argv);
 
 /* ---- check.c ---- */
 

@@ -131,12 +131,6 @@ void each_numbered(const struct patient *p, const char *dir,
 
 /* ---- what xkvd says of itself ------------------------------------------- */
 
-static void take_field(void *arg, const char *section, const char *name, const char *value)
-{
-	(void)section;
-	json_object_set_new(arg, name, json_string(value));
-}
-
 static bool is_text(const redisReply *reply)
 {
 	return reply && reply->type == REDIS_REPLY_STRING;
@@ -154,7 +148,7 @@ static void take_config(json_t *config, const redisReply *reply)
 static void ask_server(const struct cli *c, struct patient *p)
 {
 	struct cli quiet = *c;
-	redisReply *info = NULL, *config = NULL;
+	redisReply *config = NULL;
 	struct tcp *tcp;
 	int err;
 
@@ -163,16 +157,11 @@ static void ask_server(const struct cli *c, struct patient *p)
 	tcp = tcp_open(&quiet, &err);
 	if (!tcp)
 		return;
-	info = tcp_ask(&quiet, tcp, "INFO", NULL, NULL, &err);
-	if (info)
+	p->info = info_ask(&quiet, tcp, &err);
+	if (p->info)
 		config = tcp_ask(&quiet, tcp, "CONFIG", "GET", "*", &err);
-	if (is_text(info) && config) {
-		p->info = json_object();
-		p->config = json_object();
-		info_each(info->str, take_field, p->info);
-		take_config(p->config, config);
-	}
-	freeReplyObject(info);
+	p->config = json_object();
+	take_config(p->config, config);
 	freeReplyObject(config);
 	tcp_close(tcp);
 }
@@ -186,8 +175,7 @@ static void recorded_server(struct patient *p)
 	snprintf(p->silence, sizeof(p->silence), "it was not recorded");
 	if (!read_text(p, text, sizeof(text), "/server/info"))
 		return;
-	p->info = json_object();
-	info_each(text, take_field, p->info);
+	p->info = info_fields(text);
 	p->config = json_object();
 	if (!read_text(p, text, sizeof(text), "/server/config"))
 		return;

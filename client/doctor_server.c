@@ -12,32 +12,25 @@
 #include <sys/statvfs.h>
 #include <time.h>
 
+#include "cli.h"
 #include "doctor.h"
 
 #define CERTIFICATE_DAYS 30 /* to replace one that ends */
 
 static const char *info(const struct patient *p, const char *name)
 {
-	const char *text = json_string_value(json_object_get(p->info, name));
-
-	return text ? text : "";
+	return info_text(p->info, name);
 }
 
 static const char *config(const struct patient *p, const char *name)
 {
-	const char *text = json_string_value(json_object_get(p->config, name));
-
-	return text ? text : "";
+	return info_text(p->config, name);
 }
 
-/* Does the xkvd that answers run here, so that its files are those of this machine? */
+/* Are the files that it names those of this machine? */
 static bool is_here(const struct patient *p)
 {
-	char name[32];
-
-	return p->info && (*p->root || (read_text(p, name, sizeof(name), "/proc/%s/comm",
-						  info(p, "process_id")) &&
-					!strncmp(name, "xkvd", 4)));
+	return p->info && (*p->root || info_is_local(p->info));
 }
 
 static bool check_server(const struct patient *p, struct finding *f)

@@ -19,7 +19,7 @@
 
 /* ---- reading ------------------------------------------------------------- */
 
-static int open_map(const char *dir, const char *name, size_t value_size, char *err, size_t err_len)
+int pinned_open(const char *dir, const char *name, size_t value_size, char *err, size_t err_len)
 {
 	struct bpf_map_info info = {};
 	__u32 len = sizeof(info);
@@ -44,7 +44,7 @@ static int open_map(const char *dir, const char *name, size_t value_size, char *
 
 static int read_config(const char *dir, struct xkv_config *cfg, char *err, size_t err_len)
 {
-	int fd = open_map(dir, "xkv_config", sizeof(*cfg), err, err_len), ret = 0;
+	int fd = pinned_open(dir, "xkv_config", sizeof(*cfg), err, err_len), ret = 0;
 	__u32 zero = 0;
 
 	if (fd < 0)
@@ -122,7 +122,7 @@ int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_l
 	ret = read_config(pin_dir, &cfg, err, err_len);
 	if (ret)
 		return ret;
-	fd = open_map(pin_dir, "xkv_hot", sizeof(struct xkv_hot), err, err_len);
+	fd = pinned_open(pin_dir, "xkv_hot", sizeof(struct xkv_hot), err, err_len);
 	if (fd < 0)
 		return fd;
 	ret = read_entries(fd, list);
@@ -177,7 +177,7 @@ static void print_rest(const struct xkv_hot_key *key)
 		printf("... %u bytes", key->len);
 }
 
-static void print_table(const struct hot_list *list, size_t shown)
+void hot_rows(const struct hot_list *list, size_t shown)
 {
 	uint64_t now = (uint64_t)time(NULL);
 
@@ -194,6 +194,11 @@ static void print_table(const struct hot_list *list, size_t shown)
 		print_rest(&e->key);
 		putchar('\n');
 	}
+}
+
+static void print_table(const struct hot_list *list, size_t shown)
+{
+	hot_rows(list, shown);
 	if (list->sample_rate)
 		printf("one use in %" PRIu64 " is noted; averages of the last %.0f s or so\n",
 		       list->sample_rate, list->seconds);
@@ -201,7 +206,7 @@ static void print_table(const struct hot_list *list, size_t shown)
 		puts("no use is noted: hot-sample-rate is 0");
 }
 
-static void print_json(const struct hot_list *list, size_t shown)
+json_t *hot_json(const struct hot_list *list, size_t shown)
 {
 	json_t *keys = json_array();
 
@@ -218,8 +223,23 @@ static void print_json(const struct hot_list *list, size_t shown)
 						"bytes_per_second", rate(list, e->use.bytes),
 						"last_seen", (json_int_t)e->use.last_seen));
 	}
+	return keys;
+}
+
+static void print_json(const struct hot_list *list, size_t shown)
+{
 	out_json(json_pack("{s:I, s:f, s:o}", "sample_rate", (json_int_t)list->sample_rate,
-			   "seconds", list->seconds, "keys", keys));
+			   "seconds", list->seconds, "keys", hot_json(list, shown)));
+}
+
+size_t hot_shown(const struct hot_list *list, size_t count)
+{
+	size_t shown = 0;
+
+	while (shown < list->count && shown < count &&
+	       list->entry[shown].use.reads + list->entry[shown].use.writes)
+		shown++;
+	return shown;
 }
 
 /* Reads the options `-n COUNT` and `--pin-dir DIR`.  False if there is anything else. */
@@ -249,7 +269,7 @@ int cmd_hot(struct cli *c, int argc, struct word *argv)
 	unsigned long count = SHOWN;
 	struct hot_list list;
 	char err[4400];
-	size_t shown = 0;
+	size_t shown;
 	int ret;
 
 	if (!take_words(argc, argv, &count, &pin_dir))
@@ -258,9 +278,7 @@ int cmd_hot(struct cli *c, int argc, struct word *argv)
 	if (ret)
 		return fail(c, EXIT_USAGE, "%s%s", err,
 			    ret == -EPERM || ret == -EACCES ? " (root is needed)" : "");
-	while (shown < list.count && shown < count &&
-	       list.entry[shown].use.reads + list.entry[shown].use.writes)
-		shown++;
+	shown = hot_shown(&list, count);
 	if (c->style == STYLE_JSON)
 		print_json(&list, shown);
 	else

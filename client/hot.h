@@ -6,6 +6,7 @@
 #ifndef XKV_HOT_H
 #define XKV_HOT_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,17 @@ struct hot_list {
  */
 int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_len);
 void hot_free(struct hot_list *list);
+/* Those that were used at all, at most `count`. */
+size_t hot_shown(const struct hot_list *list, size_t count);
+/* Their rates, a row each; `hot_json`: an array. */
+void hot_rows(const struct hot_list *list, size_t shown);
+json_t *hot_json(const struct hot_list *list, size_t shown);
+
+/*
+ * Opens a map pinned in `dir`, with values of this size.  A descriptor, or a negative errno with a
+ * sentence in `err`.
+ */
+int pinned_open(const char *dir, const char *name, size_t value_size, char *err, size_t err_len);
 
 /*
  * The number of seconds of constant use that a count represents, if counting began at `since_ns`

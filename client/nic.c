@@ -50,8 +50,10 @@ static bool tells_of_loss(const char *name)
 	return false;
 }
 
-static void note_statistic(struct nic *nic, const char *name, uint64_t n)
+static void note_statistic(void *arg, const char *name, uint64_t n)
 {
+	struct nic *nic = arg;
+
 	if (n <= nic->lost || !tells_of_loss(name))
 		return;
 	nic->lost = n;
@@ -153,7 +155,9 @@ static void ask_features(struct ask *a, struct nic *nic)
 	free(names);
 }
 
-static void ask_statistics(struct ask *a, struct nic *nic)
+/* Calls fn for each counter of ethtool -S. */
+static void each_statistic(struct ask *a, void (*fn)(void *arg, const char *name, uint64_t n),
+			   void *arg)
 {
 	unsigned int count;
 	struct ethtool_gstrings *names = names_of(a, ETH_SS_STATS, &count);
@@ -171,7 +175,7 @@ static void ask_statistics(struct ask *a, struct nic *nic)
 	}
 	for (unsigned int i = 0; stats && i < count; i++) {
 		name_at(names, i, name);
-		note_statistic(nic, name, stats->data[i]);
+		fn(arg, name, stats->data[i]);
 	}
 	free(stats);
 	free(names);
@@ -212,7 +216,7 @@ static void ask_ioctls(struct nic *nic, const char *interface)
 		snprintf(nic->driver, sizeof(nic->driver), "%s", driver.driver);
 	ask_features(&a, nic);
 	ask_queues(&a, nic);
-	ask_statistics(&a, nic);
+	each_statistic(&a, note_statistic, nic);
 	close(a.fd);
 }
 
@@ -333,6 +337,54 @@ void nic_read(struct nic *nic, const char *interface)
 	ask_ioctls(nic, interface);
 	ask_xdp_features(nic, ifindex);
 	ask_program(nic, ifindex);
+}
+
+/* ---- receive queues ------------------------------------------------------ */
+
+/* What drivers call the packets of a receive queue. */
+static const char *const queue_names[] = {
+	"rx%u_packets%n",	     /* mlx5 */
+	"rx%u_xdp_packets%n",	     /* virtio_net */
+	"rx_queue_%u_packets%n",     /* ice, ixgbe, igb */
+	"rx_queue_%u_xdp_packets%n", /* veth */
+	"rx-%u.packets%n",	     /* i40e */
+	"rx-%u.rx_packets%n",	     /* the same, older */
+	"queue_%u_rx_cnt%n",	     /* ena */
+	"[%u]: rx_ucast_packets%n",  /* bnxt */
+	"rx_packets[%u]%n",	     /* gve */
+};
+
+struct queue_call {
+	void (*fn)(void *arg, unsigned int queue, uint64_t packets);
+	void *arg;
+};
+
+static void tell_queue(void *arg, const char *name, uint64_t n)
+{
+	const struct queue_call *call = arg;
+	unsigned int queue;
+	int end;
+
+	for (size_t i = 0; i < sizeof(queue_names) / sizeof(queue_names[0]); i++) {
+		end = 0;
+		if (sscanf(name, queue_names[i], &queue, &end) == 1 && end && !name[end]) {
+			call->fn(call->arg, queue, n);
+			return;
+		}
+	}
+}
+
+void nic_queues(const char *interface, void (*fn)(void *arg, unsigned int queue, uint64_t packets),
+		void *arg)
+{
+	struct queue_call call = { .fn = fn, .arg = arg };
+	struct ask a = { .fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0) };
+
+	if (a.fd < 0)
+		return;
+	snprintf(a.req.ifr_name, sizeof(a.req.ifr_name), "%s", interface);
+	each_statistic(&a, tell_queue, &call);
+	close(a.fd);
 }
 
 /* ---- what the tools have printed ---------------------------------------- */

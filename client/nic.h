@@ -49,9 +49,12 @@ struct nic {
 
 /* Asks the kernel.  What it does not say is left out. */
 void nic_read(struct nic *nic, const char *interface);
+/* Calls fn for each receive queue whose packets ethtool -S counts, and their number so far. */
+void nic_queues(const char *interface, void (*fn)(void *arg, unsigned int queue, uint64_t packets),
+		void *arg);
 /*
- * The same from files of `dir`/ethtool/INTERFACE, which hold what these commands have printed:
- * driver (ethtool -i), features (-k), channels (-l), rings (-g), statistics (-S), hash (-n
+ * The same as nic_read() from files of `dir`/ethtool/INTERFACE, which hold what these commands have
+ * printed: driver (ethtool -i), features (-k), channels (-l), rings (-g), statistics (-S), hash (-n
  * INTERFACE rx-flow-hash udp4), link (ip -d -o link show), xdp (the names of xdp-features).
  */
 void nic_recorded(struct nic *nic, const char *dir, const char *interface);

@@ -10,6 +10,7 @@
 #include <hiredis/hiredis.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,25 +131,35 @@ static int tls_send(const struct cli *c, SSL *ssl, const char *bytes, long long 
 	return ret > 0 ? 0 : fail_tls(c, ssl, ret);
 }
 
-/* Reads until there is a reply.  An exit code. */
-static int tls_receive(const struct cli *c, struct tcp *tcp, void **reply)
+/* Reads what has come, or waits for something.  An exit code. */
+static int tls_read(const struct cli *c, struct tcp *tcp)
 {
 	char bytes[16384];
 	int ret;
 
-	for (;;) {
+	ERR_clear_error();
+	errno = 0;
+	ret = SSL_read(tcp->ssl, bytes, sizeof(bytes));
+	if (ret <= 0)
+		return fail_tls(c, tcp->ssl, ret);
+	if (redisReaderFeed(tcp->redis->reader, bytes, (size_t)ret) != REDIS_OK)
+		return unreachable(c, "out of memory");
+	return 0;
+}
+
+/* Reads until there is a reply.  An exit code. */
+static int tls_receive(const struct cli *c, struct tcp *tcp, void **reply)
+{
+	int err = 0;
+
+	while (!err) {
 		if (redisGetReplyFromReader(tcp->redis, reply) != REDIS_OK)
 			return fail_tcp(c, tcp->redis);
 		if (*reply)
 			return 0;
-		ERR_clear_error();
-		errno = 0;
-		ret = SSL_read(tcp->ssl, bytes, sizeof(bytes));
-		if (ret <= 0)
-			return fail_tls(c, tcp->ssl, ret);
-		if (redisReaderFeed(tcp->redis->reader, bytes, (size_t)ret) != REDIS_OK)
-			return unreachable(c, "out of memory");
+		err = tls_read(c, tcp);
 	}
+	return err;
 }
 
 /* ---- commands --------------------------------------------------------- */
@@ -188,6 +199,27 @@ redisReply *tcp_ask(const struct cli *c, struct tcp *tcp, const char *name, cons
 			    : " (-a, --pass-file or XKVCLI_AUTH gives it)");
 	freeReplyObject(reply);
 	return NULL;
+}
+
+redisReply *tcp_next(const struct cli *c, struct tcp *tcp, const sigset_t *mask, int *err)
+{
+	struct pollfd poll = { .fd = tcp->redis->fd, .events = POLLIN };
+	void *reply = NULL;
+
+	*err = 0;
+	while (!*err) {
+		if (redisGetReplyFromReader(tcp->redis, &reply) != REDIS_OK)
+			*err = fail_tcp(c, tcp->redis);
+		if (*err || reply)
+			break;
+		if (!(tcp->ssl && SSL_pending(tcp->ssl)) && ppoll(&poll, 1, NULL, mask) < 0)
+			break;
+		if (tcp->ssl)
+			*err = tls_read(c, tcp);
+		else if (redisBufferRead(tcp->redis) != REDIS_OK)
+			*err = fail_tcp(c, tcp->redis);
+	}
+	return reply;
 }
 
 /* Runs a command of which only the success matters.  An exit code. */

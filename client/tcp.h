@@ -23,6 +23,13 @@ int tcp_wait_without_limit(const struct cli *c, struct tcp *tcp);
  */
 redisReply *tcp_ask(const struct cli *c, struct tcp *tcp, const char *name, const char *second,
 		    const char *third, int *err);
+/*
+ * Waits for what the server sends unasked.  NULL with *err 0: a signal came (watch_interrupted),
+ * which is blocked but for this wait, whose mask is `mask`.
+ */
+redisReply *tcp_next(const struct cli *c, struct tcp *tcp, const sigset_t *mask, int *err);
+/* INFO with all its sections, as info_fields(). */
+json_t *info_ask(const struct cli *c, struct tcp *tcp, int *err);
 /* Whom it talks to, for people. */
 const char *tcp_place(const struct cli *c, char *text, size_t len);
 

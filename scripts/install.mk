@@ -7,7 +7,9 @@ BINDIR     = $(PREFIX)/bin
 LIBDIR     = $(PREFIX)/lib
 INCLUDEDIR = $(PREFIX)/include
 MANDIR     = $(PREFIX)/share/man
-DOCDIR     = $(PREFIX)/share/doc/xkv
+DATADIR    = $(PREFIX)/share
+BASHDIR    = $(DATADIR)/bash-completion/completions
+DOCDIR     = $(DATADIR)/doc/xkv
 UNITDIR    = $(PREFIX)/lib/systemd/system
 SYSUSERS   = $(PREFIX)/lib/sysusers.d/xkv.conf
 # A program in /usr is configured in /etc, one in /usr/local too: that is where administrators look.
@@ -21,7 +23,8 @@ DOC_FILES   = README.md CHANGELOG.md CONTRIBUTING.md LICENSE \
 D           = $(DESTDIR)
 
 # at INPUT OUTPUT MODE: installs a file with its @PLACES@ filled in
-at = sed -e 's|@SBINDIR@|$(SBINDIR)|g' -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' \
+at = sed -e 's|@DATADIR@|$(DATADIR)|g' \
+	-e 's|@SBINDIR@|$(SBINDIR)|g' -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' \
 	-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' -e 's|@PREFIX@|$(PREFIX)|g' \
 	-e 's|@SYSCONFDIR@|$(SYSCONFDIR)|g' -e 's|@VERSION@|$(VERSION)|g' $(1) > $(BUILD)/.at.tmp && \
 	$(INSTALL) -D -m $(3) $(BUILD)/.at.tmp "$(D)$(2)" && rm -f $(BUILD)/.at.tmp
@@ -50,6 +53,10 @@ install: all
 	for file in dashboards/*; do \
 		$(INSTALL) -D -m 644 $$file "$(D)$(DOCDIR)/$$file" || exit 1; done
 	$(INSTALL) -D -m 644 scripts/xkv.sysusers "$(D)$(SYSUSERS)"
+	$(INSTALL) -D -m 644 scripts/completion.bash "$(D)$(BASHDIR)/xkv"
+	for name in xkvd xkv-bench xkv-snapshot; do \
+		ln -sf xkv "$(D)$(BASHDIR)/$$name" || exit 1; done
+	$(call at,scripts/_xkv,$(DATADIR)/zsh/site-functions/_xkv,644)
 	for page in $(MAN_PAGES); do \
 		$(INSTALL) -D -m 644 $$page "$(D)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit 1; done
 	for doc in $(wildcard $(DOC_FILES)); do \
@@ -65,5 +72,7 @@ uninstall:
 	rm -f "$(D)$(UNITDIR)/xkvd.service" "$(D)$(UNITDIR)/xkv-snapshot.service" \
 		"$(D)$(UNITDIR)/xkv-snapshot.timer" "$(D)$(SYSUSERS)"
 	rm -f $(foreach page,$(MAN_PAGES),"$(D)$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
+	rm -f $(foreach name,xkv xkvd xkv-bench xkv-snapshot,"$(D)$(BASHDIR)/$(name)") \
+		"$(D)$(DATADIR)/zsh/site-functions/_xkv"
 	rm -rf "$(D)$(LIBDIR)/xkv" "$(D)$(DOCDIR)"
 	[ -n "$(DESTDIR)" ] || ldconfig

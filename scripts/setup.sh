@@ -64,6 +64,7 @@ test  openssl          makes certificates
 test  procps           pgrep, for what a test has left running
 test  shellcheck       the scripts' own test
 test  tcpdump          captures what XDP sends
+test  ?zsh             completion is tried there, too
 test  tshark           shows that the captures have no checksum error
 test  ?prometheus      scrapes metrics, and checks them (promtool)
 test  ?python3-prometheus-client parses them

@@ -6,9 +6,10 @@ counts.
 """
 import json
 import re
+import subprocess
 
 import pytest
-from conftest import BUILD, run
+from conftest import BUILD, SERVER, run
 
 
 def hot(d, *argv, options=()):
@@ -101,3 +102,25 @@ def test_cannot_look(tmp_path):
         done = run(BUILD / "xkv", "hot", *wrong, check=False)
         assert done.returncode == 2 and "hot [-n COUNT] [--pin-dir DIR]" in done.stderr, done.stderr
     assert "most used keys" in run(BUILD / "xkv", "help", "hot").stdout
+
+
+def test_top(bed, d):
+    """`xkv top` beside the daemon: the driver's replies by CPU, packets by queue, and hot keys."""
+    process = bed.popen("server", BUILD / "xkv", "-h", SERVER, "--pin-dir", d.pins, "--json", "-i",
+                        "0.3", "-r", "3", "top", stdout=subprocess.PIPE, text=True)
+    with d.udp() as udp:
+        while process.poll() is None:
+            for _ in range(50):
+                assert udp.get(b"user:1").status == 0
+    look = json.loads(process.stdout.read().splitlines()[-1])
+    rate = look["frontends"]["driver"]
+    assert look["frontends"]["tcp"] < 50
+    assert rate > 100 and look["operations"]["get"] == pytest.approx(rate, rel=0.3)
+    # read one after the other, so not at the same moment
+    assert sum(look["cpus"]) == pytest.approx(rate, rel=0.3)
+    assert sum(look["queues"]) == pytest.approx(rate, rel=0.3)
+    assert look["hot"][0]["key"] == "user:1" and look["hit_ratio"] == 1
+    elsewhere = bed.run("server", BUILD / "xkv", "-h", SERVER, "--pin-dir", "/none", "--json", "-i",
+                        "0.01", "-r", "2", "top")
+    look = json.loads(elsewhere.stdout)
+    assert look["hot"] == look["cpus"] == []

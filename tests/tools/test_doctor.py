@@ -15,6 +15,7 @@ import subprocess
 import pytest
 from conftest import BUILD, SERVER, run
 
+pytestmark = pytest.mark.sanitized
 XKV = BUILD / "xkv"
 NET = "sys/class/net/eth0"
 GRADES = {"good": 0, "warning": 1, "bad": 2}

@@ -231,6 +231,7 @@ for file in /usr/sbin/xkvd /usr/bin/xkv /usr/bin/xkv-bench /usr/bin/xkv-snapshot
 	/usr/lib/libxkv.so.0 /usr/lib/libxkv.a /usr/include/xkv.h /usr/lib/pkgconfig/libxkv.pc \
 	/usr/lib/xkv/xkv.bpf.o /usr/lib/xkv/attach.sh /usr/lib/systemd/system/xkvd.service \
 	/usr/lib/systemd/system/xkv-snapshot.timer /usr/lib/sysusers.d/xkv.conf \
+	/usr/share/bash-completion/completions/xkv-snapshot /usr/share/zsh/site-functions/_xkv \
 	/etc/xkv/xkvd.conf; do
 	[[ -r $TMP/root$file ]] || fail "make install brings $file"
 done

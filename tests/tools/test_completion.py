@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 3
+"""Completion of words by bash, and by zsh if it is installed, as `make install` puts it there."""
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import time
+
+import pytest
+from conftest import BUILD, ROOT, run
+
+WAIT = 20
+
+
+@pytest.fixture(scope="module", name="place")
+def installed(tmp_path_factory):
+    """The programs in a PATH of their own, and the files of completion as they are installed."""
+    place = tmp_path_factory.mktemp("place")
+    (place / "bin").mkdir()
+    for program in (BUILD / "xkv", BUILD / "xkvd", BUILD / "xkv-bench",
+                    ROOT / "scripts/xkv-snapshot"):
+        (place / "bin" / program.name).symlink_to(program)
+    share = place / "share"
+    (share / "bash-completion/completions").mkdir(parents=True)
+    (share / "zsh").mkdir()
+    shutil.copy(ROOT / "scripts/completion.bash", share / "bash-completion/completions/xkv")
+    text = (ROOT / "scripts/_xkv").read_text(encoding="ascii").replace("@DATADIR@", str(share))
+    (share / "zsh/_xkv").write_text(text, encoding="ascii")
+    (place / "a file.txt").touch()
+    (place / "a folder").mkdir()
+    return place
+
+
+def environment(place):
+    return dict(os.environ, PATH=f"{place}/bin:{os.environ['PATH']}", TERM="dumb", PS1="$ ",
+                HOME=str(place))
+
+
+def complete(place, *words):
+    """What bash offers for the last word: the function is called as bash does."""
+    script = ('. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _xkv_complete;'
+              ' ((${#COMPREPLY[@]} == 0)) || printf "%s\\n" "${COMPREPLY[@]}"')
+    done = run("bash", "--norc", "-c", script, place / "share/bash-completion/completions/xkv",
+               *words, env=environment(place), cwd=place)
+    assert not done.stderr, done
+    return done.stdout.splitlines()
+
+
+CASES = [
+    (["xkv", "do"], ["doctor"]),
+    (["xkv", "-p", "1", "--json", "slo"], ["slowlog"]),
+    (["xkv", "--tls", "ev"], ["events"]),
+    (["xkv", "--pin"], ["--pin-dir"]),
+    (["xkv", "--pin-dir", "a"], ["a folder"]),
+    (["xkv", "--cacert", "a f"], ["a file.txt", "a folder"]),
+    (["xkv", "set", "key", "value", "EX"], ["EX", "EXAT"]),
+    (["xkv", "doctor", "eth0", "--"], ["--json", "--from"]),
+    (["xkv", "doctor", "lo"], ["lo"]),
+    (["xkv", "help", "late"], ["latency"]),
+    (["xkv", "get", ""], []),
+    (["xkvd", "--tls-auth-c"], ["--tls-auth-clients"]),
+    (["xkvd", "--tls-auth-clients", ""], ["no", "yes", "optional"]),
+    (["xkvd", "--appendfsync", "e"], ["everysec"]),
+    (["xkvd", "--interface", "lo"], ["lo"]),
+    (["xkvd", "--dir", "a"], ["a folder"]),
+    (["xkvd", "a fi"], ["a file.txt"]),
+    (["xkvd", "--check-config", "a fi"], ["a file.txt"]),
+    (["xkv-bench", "fr"], ["frames"]),
+    (["xkv-bench", "--workl"], ["--workload"]),
+    (["xkv-snapshot", "--kee"], ["--keep"]),
+]
+
+
+@pytest.mark.parametrize("words, wanted", CASES, ids=[" ".join(words) for words, _ in CASES])
+def test_bash(place, words, wanted):
+    assert sorted(complete(place, *words)) == sorted(wanted)
+
+
+def test_each_command_and_option_is_offered(place):
+    """All commands of the table, and each directive."""
+    table = run(BUILD / "xkv", "help").stdout
+    assert complete(place, "xkv", "") == re.findall(r"^  (\w+) ", table, re.M)
+    text = run(BUILD / "xkvd", "--help").stdout
+    assert set(re.findall(r"^  (--[\w-]+)", text, re.M)) <= set(complete(place, "xkvd", "-"))
+
+
+def read_until(fd, pattern):
+    """What a terminal shows until this, or until it takes too long."""
+    shown, end = b"", time.monotonic() + WAIT
+    while time.monotonic() < end and not re.search(pattern, shown.decode(errors="replace")):
+        if select.select([fd], [], [], 0.1)[0]:
+            shown += os.read(fd, 65536)
+    return shown.decode(errors="replace")
+
+
+def type_into(argv, setup, keys, place):
+    """What an interactive shell shows after keys were pressed."""
+    master, slave = pty.openpty()
+    with subprocess.Popen(argv, stdin=slave, stdout=slave, stderr=slave, env=environment(place),
+                          cwd=place, start_new_session=True) as shell:
+        os.close(slave)
+        os.write(master, setup.encode() + b"\necho read''y\n")
+        read_until(master, r"\nready(?s:.*)\$ ")  # the shell takes keys when it has prompted
+        os.write(master, keys.encode())
+        shown = read_until(master, "DONE")
+        shell.kill()
+    os.close(master)
+    return shown
+
+
+def test_bash_at_a_prompt(place):
+    shown = type_into(["bash", "--norc", "-i"],
+                      f". '{place}/share/bash-completion/completions/xkv'",
+                      "xkv doct\thelp-me --jso\t\x15echo DO''NE\n", place)
+    assert "xkv doctor help-me --json" in shown, shown
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+def test_zsh_at_a_prompt(place):
+    shown = type_into(["zsh", "-f", "-i"],
+                      f"PROMPT='$ '; unsetopt zle_bracketed_paste;"
+                      f" fpath=('{place}/share/zsh' $fpath); autoload -U compinit; compinit -u -D",
+                      "xkvd --tls-auth-cli\t opt\t\x15echo DO''NE\n", place)
+    assert "--tls-auth-clients" in shown and "optional" in shown, shown
