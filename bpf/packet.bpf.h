@@ -236,18 +236,28 @@ static __always_inline bool is_v4(const struct hosts *h)
 	return h->proto == bpf_htons(ETH_P_IP);
 }
 
+/* An address may stand there several times: with each MAC that frames for it are sent to. */
 static __always_inline int is_for_us(struct hosts *h, struct xkv_rules *rules)
 {
+	int why = h->link ? XKV_C_pass_vlan : XKV_C_pass_not_local;
 	bool v4 = is_v4(h);
 
-	for (__u32 i = 0; v4 && i < XKV_LOCAL_MAX && i < rules->local4_count; i++)
-		if (rules->local4[i].addr == (__be32)h->dest[0] && rules->local4[i].link == h->link)
-			return addressed(h, rules->local4[i].mac);
-	for (__u32 i = 0; !v4 && i < XKV_LOCAL_MAX && i < rules->local6_count; i++)
-		if (rules->local6[i].addr[0] == h->dest[0] &&
-		    rules->local6[i].addr[1] == h->dest[1] && rules->local6[i].link == h->link)
-			return addressed(h, rules->local6[i].mac);
-	return h->link ? XKV_C_pass_vlan : XKV_C_pass_not_local;
+	for (__u32 i = 0; v4 && i < XKV_LOCAL_MAX && i < rules->local4_count; i++) {
+		if (rules->local4[i].addr != (__be32)h->dest[0] || rules->local4[i].link != h->link)
+			continue;
+		why = addressed(h, rules->local4[i].mac);
+		if (why == CONTINUE)
+			return why;
+	}
+	for (__u32 i = 0; !v4 && i < XKV_LOCAL_MAX && i < rules->local6_count; i++) {
+		if (rules->local6[i].addr[0] != h->dest[0] ||
+		    rules->local6[i].addr[1] != h->dest[1] || rules->local6[i].link != h->link)
+			continue;
+		why = addressed(h, rules->local6[i].mac);
+		if (why == CONTINUE)
+			return why;
+	}
+	return why;
 }
 
 static __always_inline bool allowed4(struct xkv_rules *rules, __u64 addr)

@@ -53,14 +53,16 @@ struct options {
 	bool adopt; /* `ip link` made the maps and attached the program: both have to exist */
 	const char *file;
 	const char *restore_until, *restore_to; /* a time or a position, and a directory */
-	char altname[IF_NAMESIZE]; /* what `interface` said, if that is not the real name */
-	char open_file[PATH_MAX];  /* of the configuration, that everybody may read, with secrets */
+	/* what `interface` said, if these are not the real names */
+	char altnames[CONFIG_MAX_INTERFACES * IF_NAMESIZE];
+	char open_file[PATH_MAX]; /* of the configuration, that everybody may read, with secrets */
 };
 
 struct xkvd {
 	const struct config *cfg; /* in force; owned */
 	struct bpf bpf;
-	struct attach attach;
+	struct attach attach[CONFIG_MAX_INTERFACES]; /* for each interface */
+	unsigned int attach_count;
 	struct store *store;
 	struct rules rules;
 	struct udp udp;
@@ -171,16 +173,26 @@ static int make_absolute(struct config_builder *b)
  * An interface may have further names (`ip link property add`).  All that compare names go by the
  * real one, which the kernel says of links, so the others are replaced here.
  */
-static int use_real_name(struct options *o, struct config_builder *b)
+static int use_real_names(struct options *o, struct config_builder *b)
 {
-	unsigned int ifindex = if_nametoindex(b->cfg->interface);
-	char name[IF_NAMESIZE], err[256], *word = name;
+	char name[CONFIG_MAX_INTERFACES][IF_NAMESIZE], *word[CONFIG_MAX_INTERFACES], err[256];
+	unsigned int count = b->cfg->interface_count, others = 0;
 
-	if (!ifindex || !if_indextoname(ifindex, name) || !strcmp(name, b->cfg->interface))
+	for (unsigned int i = 0; i < count; i++) {
+		const char *given = b->cfg->interface_name[i];
+		unsigned int ifindex = if_nametoindex(given);
+
+		word[i] = name[i];
+		if (!ifindex || !if_indextoname(ifindex, name[i]))
+			snprintf(name[i], sizeof(name[i]), "%s", given);
+		else if (strcmp(name[i], given))
+			others++;
+	}
+	if (!others)
 		return 0;
-	snprintf(o->altname, sizeof(o->altname), "%s", b->cfg->interface);
+	snprintf(o->altnames, sizeof(o->altnames), "%s", b->cfg->interface);
 	b->interface_given = false;
-	return config_set(b, "interface", 1, &word, err, sizeof(err));
+	return config_set(b, "interface", count, word, err, sizeof(err));
 }
 
 /* Prints the lines of `err` if `ret` is an error.  True if it is. */
@@ -229,7 +241,7 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 	bad |= report(commands_rename(&b, err, sizeof(err)), err);
 	bad |= report(commands_users(&b, err, sizeof(err)), err);
 	bad |= report(make_absolute(&b), "not enough memory");
-	bad |= report(use_real_name(o, &b), "not enough memory");
+	bad |= report(use_real_names(o, &b), "not enough memory");
 	if (!bad && o->job == JOB_CHECK)
 		bad = report(server_check(b.cfg, err, sizeof(err)), err);
 	bad |= report(proxy_check(b.cfg, err, sizeof(err)), err);
@@ -376,18 +388,30 @@ static bool is_busy(struct xkvd *x)
 	return replies - before >= BUSY_REPLIES;
 }
 
-/* Batched mode is for the program that is attached now.  Loads that of the queue when wanted. */
-static void publish_batch(struct xkvd *x, bool busy)
+/* Can the program that is on the interface serve in bulks?  Loads that of the queue when wanted. */
+static bool batch_works(struct xkvd *x, struct attach *a, bool busy)
 {
-	struct bulk *b = &x->attach.bulk;
 	bool always = x->cfg->batch == XKV_BATCH_ON;
+	struct bulk *b = &a->bulk;
 
-	if (x->attach.place == PLACE_NONE)
-		return;
 	if (b->state == BULK_UNTRIED && b->self &&
 	    (always || (busy && x->cfg->batch == XKV_BATCH_AUTO)))
-		bulk_start(b, &x->bpf, x->attach.ifindex, !always);
-	store_config(x->store)->batch = b->state == BULK_WORKS ? x->cfg->batch : XKV_BATCH_OFF;
+		bulk_start(b, &x->bpf, a->ifindex, !always);
+	return b->state == BULK_WORKS;
+}
+
+/* Batched mode is for all programs that are attached now. */
+static void publish_batch(struct xkvd *x, bool busy)
+{
+	unsigned int attached = 0, works = 0;
+
+	for (unsigned int i = 0; i < x->attach_count; i++) {
+		attached += x->attach[i].attached;
+		works += x->attach[i].attached && batch_works(x, &x->attach[i], busy);
+	}
+	if (x->attach_count)
+		store_config(x->store)->batch =
+			works && works == attached ? x->cfg->batch : XKV_BATCH_OFF;
 }
 
 static int apply(void *arg, const struct config *next, char *err, size_t err_len)
@@ -412,7 +436,9 @@ static void adopt(void *arg, const struct config *next)
 	struct xkvd *x = arg;
 
 	config_free(x->cfg);
-	x->cfg = x->rules.cfg = x->attach.cfg = next;
+	x->cfg = x->rules.cfg = next;
+	for (unsigned int i = 0; i < x->attach_count; i++)
+		x->attach[i].cfg = next;
 	publish_batch(x, false);
 	if (x->server)
 		server_follow_saves(x->server);
@@ -432,15 +458,16 @@ static bool listens(void *arg, unsigned int ifindex)
  * Without signals: one that is pending, as the timer of scripts sends it, ends the verifier's work,
  * and a program that is being loaded is not.
  */
-static void look_at_interface(struct xkvd *x, bool busy)
+static void look_at_interfaces(struct xkvd *x, bool busy)
 {
 	sigset_t all, before;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	attach_look(&x->attach);
+	for (unsigned int i = 0; i < x->attach_count; i++)
+		attach_look(&x->attach[i]);
 	publish_batch(x, busy);
-	if (tcp_path_look(&x->attach))
+	if (x->attach_count && tcp_path_look(&x->attach[0]))
 		server_reset_answered(x->server);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
@@ -452,15 +479,17 @@ static bool addresses_changed(void *arg)
 	rules_changed(&x->rules);
 	udp_follow_addresses(&x->udp);
 	server_follow_addresses(x->server);
-	look_at_interface(x, false);
+	look_at_interfaces(x, false);
 	return false;
 }
 
 static void say_ready(struct xkvd *x)
 {
-	enum attach_place place = x->attach.place;
+	bool attached = !x->attach_count;
 
-	http_ready(x->http, place == PLACE_NONE || place == PLACE_OURS ? NULL : "not attached\n");
+	for (unsigned int i = 0; i < x->attach_count; i++)
+		attached |= x->attach[i].place == PLACE_OURS;
+	http_ready(x->http, attached ? NULL : "not attached\n");
 }
 
 static bool every_second(void *arg)
@@ -468,7 +497,7 @@ static bool every_second(void *arg)
 	struct xkvd *x = arg;
 
 	store_clock(x->store);
-	look_at_interface(x, is_busy(x));
+	look_at_interfaces(x, is_busy(x));
 	say_ready(x);
 	if (x->flows)
 		flows_tend(x->flows);
@@ -489,7 +518,8 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 		.cfg = x->cfg,
 		.store = x->store,
 		.executor = proxy_executor(commands_executor(), x->cfg),
-		.attach = &x->attach,
+		.attach = x->attach,
+		.attach_count = x->cfg->interface_count,
 		.config_file = o->file,
 		.apply = apply,
 		.adopt = adopt,
@@ -532,13 +562,15 @@ static int open_tcp_path(struct xkvd *x, char *err)
 {
 	if (!x->cfg->tcp_fast_path)
 		tcp_path_detach(x->cfg);
-	if (!x->cfg->tcp_fast_path || x->attach.place != PLACE_OURS)
+	if (!x->cfg->tcp_fast_path || !x->attach_count || x->attach[0].place != PLACE_OURS)
 		return 0;
-	if (tcp_path_open(&x->attach, err, ERR_LEN)) {
+	if (x->attach_count > 1)
+		log_warning("tcp-fast-path is for the first interface: %s", x->attach[0].name);
+	if (tcp_path_open(&x->attach[0], err, ERR_LEN)) {
 		log_warning("%s", err);
 		return 0;
 	}
-	x->flows = flows_new(x->attach.tcp.flows, x->attach.tcp.owners);
+	x->flows = flows_new(x->attach[0].tcp.flows, x->attach[0].tcp.owners);
 	if (!x->flows) {
 		snprintf(err, ERR_LEN, "not enough memory");
 		return -ENOMEM;
@@ -547,23 +579,38 @@ static int open_tcp_path(struct xkvd *x, char *err)
 	return 0;
 }
 
+/* Where one of several interfaces is missing, the others are served, and that one is waited for. */
 static int attach(struct xkvd *x, const struct options *o, char *err)
 {
-	int ret;
+	bool wait = x->cfg->interface_count > 1;
+	int ret = 0;
 
 	store_start(x->store);
 	is_busy(x); /* from now on */
-	ret = attach_open(&x->attach, &x->bpf, x->cfg, o->adopt, err, ERR_LEN);
+	if (!x->cfg->interface_count)
+		log_warning(
+			"no interface: all requests go through the kernel's stack, without XDP%s",
+			x->cfg->allow_count && x->cfg->bind_count
+				? ""
+				: ", and from loopback only (bind and allow)");
+	for (unsigned int i = 0; i < x->cfg->interface_count && !ret; i++) {
+		ret = attach_open(&x->attach[i], &x->bpf, x->cfg, x->cfg->interface_name[i],
+				  o->adopt, wait, err, ERR_LEN);
+		x->attach_count++;
+	}
 	if (ret)
 		return ret;
 	publish_batch(x, false);
 	return open_tcp_path(x, err);
 }
 
-/* systemd starts xkvd every second until the interface is there: that costs no store each time. */
+/* systemd starts xkvd every second until an interface is there: that costs no store each time. */
 static int find_interface(const struct config *cfg, char *err)
 {
-	if (!cfg->interface[0] || if_nametoindex(cfg->interface))
+	for (unsigned int i = 0; i < cfg->interface_count; i++)
+		if (if_nametoindex(cfg->interface_name[i]))
+			return 0;
+	if (!cfg->interface_count)
 		return 0;
 	snprintf(err, ERR_LEN, "there is no interface %s", cfg->interface);
 	return -ENODEV;
@@ -608,7 +655,8 @@ static void stop(struct xkvd *x)
 	rules_close(&x->rules);
 	writelog_close(true);
 	store_close(x->store);
-	attach_close(&x->attach);
+	while (x->attach_count)
+		attach_close(&x->attach[--x->attach_count]);
 	bpf_close(&x->bpf);
 }
 
@@ -629,9 +677,9 @@ static int run(struct xkvd *x, const struct options *o)
 	if (o->open_file[0])
 		log_warning("%s may hold a secret, and everybody may read it: chmod 640",
 			    o->open_file);
-	if (o->altname[0])
+	if (o->altnames[0])
 		log_notice("interface %s is another name of %s, which is used from here on",
-			   o->altname, x->cfg->interface);
+			   o->altnames, x->cfg->interface);
 	ret = start(x, o, err);
 	if (!ret)
 		code = server_run(x->server);

@@ -30,6 +30,7 @@ LABELS = {
     r"xkv_class_.*": "slot_bytes",
     r"xkv_cpu_.*": "cpu",
     r"xkv_feed_reader_.*": "reader",
+    r"xkv_attached|xkv_program_id": "interface",
     r"xkv_attachment_info": "interface mode batch udp_closed_by",
 }
 

@@ -666,13 +666,24 @@ static void counter_figures(void *arg, unsigned int number, const char *name,
 	}
 }
 
-/* Batched mode: what is configured as soon as the device can; a mean length of the queue. */
-static void batch_figures(struct metrics *m, const struct attach *a, unsigned int mode)
+/* Batched mode: what is configured as soon as the devices can; a mean length of the queue. */
+static void batch_figures(struct metrics *m, const struct server *s)
 {
-	struct bulk_stats st = bulk_stats(&a->bulk);
-	bool can = a->bulk.self && a->bulk.state != BULK_FAILS;
+	struct bulk_stats st = { 0 };
+	bool can = s->opt.attach_count;
+
+	for (unsigned int i = 0; i < s->opt.attach_count; i++) {
+		const struct bulk *b = &s->opt.attach[i].bulk;
+		struct bulk_stats one = bulk_stats(b);
+
+		can &= b->self && b->state != BULK_FAILS;
+		st.packets += one.packets;
+		st.runs += one.runs;
+		st.general += one.general;
+		st.lost += one.lost;
+	}
 	const struct figure figures[] = {
-		{ "xkv_batch", TEXT(can ? config_batch_name(mode) : "unavailable") },
+		{ "xkv_batch", TEXT(can ? config_batch_name(s->cfg->batch) : "unavailable") },
 		{ "xkv_batch_packets", COUNT(st.packets), "xkv_batch_packets_total", "packets that were served in bulks (batched mode)" },
 		{ "xkv_batch_mean", REAL(st.runs ? (double)st.packets / (double)st.runs : 0, 1), "xkv_batch_mean_packets", "packets of a bulk, on average" },
 		{ NULL, COUNT(st.runs), "xkv_batch_runs_total", "bulks that were served (batched mode)" },
@@ -685,14 +696,14 @@ static void batch_figures(struct metrics *m, const struct attach *a, unsigned in
 
 #define XKV_TCP_NAME(name) "xkv_tcp_" #name,
 
-static void tcp_figures(struct metrics *m, const struct attach *a, const struct server *s)
+static void tcp_figures(struct metrics *m, const struct server *s)
 {
 	static const char *const names[] = { XKV_TCP_COUNTERS(XKV_TCP_NAME) };
 	struct xkv_tcp_stats stats;
 
 	if (!s->flows)
 		return;
-	tcp_path_stats(&a->tcp, &stats);
+	tcp_path_stats(&s->opt.attach->tcp, &stats);
 	const struct figure flows[] = {
 		{ "xkv_tcp_flows", GAUGE(flows_count(s->flows)), "xkv_tcp_flows", "TCP connections that the driver knows (tcp-fast-path)" },
 		{ "xkv_tcp_armed", GAUGE(flows_armed(s->flows)), "xkv_tcp_armed_flows", "TCP connections that the driver may answer now" },
@@ -709,15 +720,47 @@ static void tcp_figures(struct metrics *m, const struct attach *a, const struct 
 	}
 }
 
-static void attachment_figures(struct metrics *m, const struct server *s, const struct attach *a)
+/* One of the interfaces; INFO has a line for each only if there are several. */
+static void interface_figures(struct metrics *m, const struct server *s, unsigned int number,
+			      const char *closed)
 {
-	char closed[160];
-
-	acl_udp_closed_by(s->cfg, closed, sizeof(closed));
-	const struct label labels[] = {
-		{ "interface", s->cfg->interface }, { "mode", a->mode ? a->mode : "none" },
+	const struct attach *a = &s->opt.attach[number];
+	char name[32], line[96];
+	const struct label labels[] = { { "interface", a->name }, {} };
+	const struct label places[] = {
+		{ "interface", a->name }, { "mode", a->mode },
 		{ "batch", config_batch_name(s->cfg->batch) }, { "udp_closed_by", closed }, {},
 	};
+	const struct figure figures[] = {
+		{ s->opt.attach_count > 1 ? name : NULL, TEXT(line) },
+		{ NULL, GAUGE(a->attached), "xkv_attached", "1: the XDP program is on the interface" },
+		{ NULL, GAUGE(a->program), "xkv_program_id", "the kernel's number of the XDP program; 0: none" },
+	};
+	const struct figure place[] = {
+		{ NULL, LABELS, "xkv_attachment_info", "where the XDP program is, in which mode, and what closes UDP" },
+	};
+
+	snprintf(name, sizeof(name), "xkv_interface%u", number);
+	snprintf(line, sizeof(line), "name=%s,attached=%d,mode=%s,program_id=%u", a->name,
+		 a->attached, a->mode, a->program);
+	metrics_show(m, NULL, labels, figures);
+	metrics_show(m, NULL, places, place);
+}
+
+static void attachment_figures(struct metrics *m, const struct server *s)
+{
+	const struct attach *a = s->opt.attach;
+	unsigned int attached = 0, count = s->opt.attach_count;
+	const char *mode = "none";
+	char closed[160];
+
+	for (unsigned int i = 0; i < count; i++) {
+		if (!a[i].attached)
+			continue;
+		mode = attached && strcmp(mode, a[i].mode) ? "mixed" : a[i].mode;
+		attached++;
+	}
+	acl_udp_closed_by(s->cfg, closed, sizeof(closed));
 	const struct figure figures[] = {
 		{ "xkv_interface", TEXT(s->cfg->interface) },
 		{ "udp_closed_by", TEXT(closed) },
@@ -725,26 +768,21 @@ static void attachment_figures(struct metrics *m, const struct server *s, const 
 		{ "xkv_writes_refused", GAUGE(s->writes_refused), "xkv_writes_refused", "1: writes are refused, since the last snapshot failed, or the log cannot be written" },
 		{ "xkv_max_keys", GAUGE(store_max_keys(s->store)), "xkv_max_keys", "keys that the index was made for" },
 		{ "xkv_store_memory", GAUGE(store_memory(s->store)) },
-		{ "xkv_attached", GAUGE(a->attached), "xkv_attached", "1: the XDP program is on the interface" },
-		{ "xkv_mode", TEXT(a->mode ? a->mode : "none") },
-		{ "xkv_program_id", GAUGE(a->program), "xkv_program_id", "the kernel's number of the XDP program; 0: none" },
-	};
-	const struct figure info[] = {
-		{ NULL, LABELS, "xkv_attachment_info", "where the XDP program is, in which mode, and what closes UDP" },
+		{ "xkv_attached", GAUGE(count && attached == count) },
+		{ "xkv_mode", TEXT(mode) },
+		{ "xkv_program_id", GAUGE(count ? a->program : 0) },
 	};
 
 	metrics_show(m, NULL, NULL, figures);
-	metrics_show(m, NULL, labels, info);
+	for (unsigned int i = 0; i < count; i++)
+		interface_figures(m, s, i, closed);
 }
 
 static void xkv_section(struct metrics *m, struct server *s)
 {
-	static const struct attach nowhere = { .mode = "none" };
-	const struct attach *a = s->opt.attach ? s->opt.attach : &nowhere;
-
-	attachment_figures(m, s, a);
-	batch_figures(m, a, s->cfg->batch);
-	tcp_figures(m, a, s);
+	attachment_figures(m, s);
+	batch_figures(m, s);
+	tcp_figures(m, s);
 	changes_metrics(m, s);
 	store_counters(s->store, counter_figures, m);
 }
@@ -803,12 +841,14 @@ static void replies_of_cpu(void *arg, unsigned int cpu, uint64_t count)
 
 static void driver_work(struct metrics *m, struct server *s)
 {
-	uint64_t runs = 0, ns = 0;
-
 	const struct durations *slow = &s->worker[0]->datagrams;
+	uint64_t runs = 0, ns = 0, one_runs, one_ns;
 
-	if (s->opt.attach)
-		attach_runs(s->opt.attach, &runs, &ns);
+	for (unsigned int i = 0; i < s->opt.attach_count; i++) {
+		attach_runs(&s->opt.attach[i], &one_runs, &one_ns);
+		runs += one_runs;
+		ns += one_ns;
+	}
 	const struct histogram datagrams = histogram_of(slow->count, slow->ns, slow->times);
 	const struct figure figures[] = {
 		{ NULL, HISTOGRAM(&datagrams), "xkv_datagram_duration_seconds", "times that xkvd took for datagrams which the driver left to it" },

@@ -20,6 +20,7 @@
 #ifndef XKV_CONFIG_H
 #define XKV_CONFIG_H
 
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,11 +30,12 @@
 #include "protocol/resp.h"
 #include "util/log.h"
 
-#define CONFIG_MAX_BIND	  16
-#define CONFIG_MAX_ALLOW  32
-#define CONFIG_MAX_SAVE	  16
-#define CONFIG_MAX_RENAME 32
-#define HTTP_CONNECTIONS  16 /* at http-port */
+#define CONFIG_MAX_BIND	      16
+#define CONFIG_MAX_INTERFACES 8
+#define CONFIG_MAX_ALLOW      32
+#define CONFIG_MAX_SAVE	      16
+#define CONFIG_MAX_RENAME     32
+#define HTTP_CONNECTIONS      16 /* at http-port */
 
 enum attach_mode { MODE_AUTO, MODE_NATIVE, MODE_GENERIC };
 enum miss_policy { MISS_PASS, MISS_REPLY };
@@ -167,10 +169,13 @@ struct config {
 	struct rename rename[CONFIG_MAX_RENAME];
 	unsigned int rename_count;
 	/* of xkv */
-	const char *interface; /* default "" = none: TCP and UDP through the kernel stack only */
-	enum attach_mode mode; /* default auto */
-	unsigned int max_keys; /* 0: by maxmemory */
-	uint64_t maxmemory;    /* bytes, 0 = no limit */
+	/* default "" = none: TCP and UDP through the kernel stack only; blanks between several */
+	const char *interface;
+	char interface_name[CONFIG_MAX_INTERFACES][IF_NAMESIZE]; /* each of them */
+	unsigned int interface_count;
+	enum attach_mode mode;	       /* default auto */
+	unsigned int max_keys;	       /* 0: by maxmemory */
+	uint64_t maxmemory;	       /* bytes, 0 = no limit */
 	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
 	enum miss_policy miss;	       /* default pass */
 	const char *upstream;	       /* URL of a Redis that commands pass to; default "" = none */

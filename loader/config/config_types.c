@@ -251,22 +251,56 @@ const struct config_type type_string = {
 	.release = string_release,
 };
 
+static bool has_interface(const struct config *cfg, const char *name)
+{
+	for (unsigned int i = 0; i < cfg->interface_count; i++)
+		if (!strcmp(cfg->interface_name[i], name))
+			return true;
+	return false;
+}
+
+static int interface_add(struct config *cfg, const struct directive *d, const char *name,
+			 struct sink *err)
+{
+	if (strlen(name) > d->max || strchr(name, ' '))
+		return bad(err, "%s: \"%s\" is no name of an interface", d->name, name);
+	if (!name[0] || has_interface(cfg, name))
+		return 0;
+	if (cfg->interface_count == CONFIG_MAX_INTERFACES)
+		return bad(err, "%s: more than %d interfaces", d->name, CONFIG_MAX_INTERFACES);
+	strcpy(cfg->interface_name[cfg->interface_count++], name);
+	return 0;
+}
+
 /*
- * One xkvd serves one interface: a second one in the same file, or the same options, is an error
- * of the user's. Options may replace the file's.
+ * The first in a file, or in the options, replaces what was said before; further ones add to it.
+ * What messages and CONFIG GET show is the text with all of them.
  */
 static int interface_parse(struct config_builder *b, const struct directive *d, unsigned int n,
 			   char **words, struct sink *err)
 {
-	const char *have = *(const char *const *)field(b->cfg, d);
+	char all[CONFIG_MAX_INTERFACES * IF_NAMESIZE] = "";
+	const char **text = field_in(b->cfg, d), *copy;
+	struct config *cfg = b->cfg;
+	int ret = 0;
 
-	if (b->interface_given && strcmp(have, words[0]))
-		return bad(err,
-			   "%s %s: \"%s\" was given before, and one xkvd serves one; start another "
-			   "xkvd with its own pin-dir, port and dir",
-			   d->name, words[0], have);
+	if (!b->interface_given)
+		cfg->interface_count = 0;
 	b->interface_given = true;
-	return string_parse(b, d, n, words, err);
+	for (unsigned int i = 0; i < n && !ret; i++)
+		ret = interface_add(cfg, d, words[i], err);
+	for (unsigned int i = 0; i < cfg->interface_count && !ret; i++) {
+		strcat(all, i ? " " : "");
+		strcat(all, cfg->interface_name[i]);
+	}
+	if (ret)
+		return ret;
+	copy = strdup(all);
+	if (!copy)
+		return no_memory(err);
+	free_string(*text);
+	*text = copy;
+	return 0;
 }
 
 const struct config_type type_interface = {

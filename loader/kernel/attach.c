@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * The XDP program on the interface: attaching it, and watching that it stays.
+ * The XDP program on an interface: attaching it, and watching that it stays.
  *
  * Anybody may take a program off, put another one there, or delete the interface, and nobody asks
  * xkvd.  So whenever links have changed, and each second, the place is looked at; what changed is
@@ -295,7 +295,7 @@ static int attach_mode(const struct bpf *b, int ifindex, enum xdp_attach_mode mo
 }
 
 /* The program is of xkv, but not of our maps. */
-static int fail_other_xkv(const struct config *cfg, int fd, char *err, size_t err_len)
+static int fail_other_xkv(const char *name, int fd, char *err, size_t err_len)
 {
 	struct owner o;
 
@@ -304,19 +304,19 @@ static int fail_other_xkv(const struct config *cfg, int fd, char *err, size_t er
 			    "cannot attach to %s: a program of xkv is there whose maps are pinned "
 			    "nowhere any more, so that what it stores is lost: `xkvd --detach "
 			    "--interface %s` takes it off",
-			    cfg->interface, cfg->interface);
+			    name, name);
 	if (o.pins[0])
 		return fail(-EBUSY, err, err_len,
 			    "cannot attach to %s: the program of another xkvd is there, with the "
 			    "maps in %s: use that pin-dir, or another interface",
-			    cfg->interface, o.pins);
+			    name, o.pins);
 	return fail(-EBUSY, err, err_len,
-		    "cannot attach to %s: the program of another xkvd is there, process %u",
-		    cfg->interface, o.pid);
+		    "cannot attach to %s: the program of another xkvd is there, process %u", name,
+		    o.pid);
 }
 
 /* Somebody else's program is there: whose it is decides what to do. */
-static int fail_taken(const struct config *cfg, int ifindex, char *err, size_t err_len)
+static int fail_taken(const char *name, int ifindex, char *err, size_t err_len)
 {
 	static const struct map_ids any;
 	LIBBPF_OPTS(bpf_xdp_query_opts, there);
@@ -327,7 +327,7 @@ static int fail_taken(const struct config *cfg, int ifindex, char *err, size_t e
 	int fd, ret;
 
 	if (attached_find(ifindex, &any, &a)) {
-		ret = fail_other_xkv(cfg, a.fd, err, err_len);
+		ret = fail_other_xkv(name, a.fd, err, err_len);
 		attached_close(&a);
 		return ret;
 	}
@@ -344,34 +344,33 @@ static int fail_taken(const struct config *cfg, int ifindex, char *err, size_t e
 		    "cannot attach to %s: the XDP program %s (id %u) is there, which does not "
 		    "share the interface; find out whose it is (bpftool prog show id %u), have its "
 		    "owner take it off, or use another interface",
-		    cfg->interface, info.name[0] ? info.name : "of somebody else", id, id);
+		    name, info.name[0] ? info.name : "of somebody else", id, id);
 }
 
-static int attach_new(const struct bpf *b, const struct config *cfg, int ifindex, char *err,
-		      size_t err_len)
+static int attach_new(const struct attach *a, int ifindex, char *err, size_t err_len)
 {
+	enum attach_mode mode = a->cfg->mode;
 	int ret = -EOPNOTSUPP;
 
-	if (cfg->mode != MODE_GENERIC)
-		ret = attach_mode(b, ifindex, XDP_MODE_NATIVE);
+	if (mode != MODE_GENERIC)
+		ret = attach_mode(a->bpf, ifindex, XDP_MODE_NATIVE);
 	if (ret == -EBUSY || ret == -EEXIST)
-		return fail_taken(cfg, ifindex, err, err_len);
-	if (ret && cfg->mode == MODE_NATIVE)
+		return fail_taken(a->name, ifindex, err, err_len);
+	if (ret && mode == MODE_NATIVE)
 		return fail(ret, err, err_len,
 			    "cannot attach natively to %s: %s (its driver may lack XDP, or its MTU "
 			    "be too large; mode generic works everywhere, slowly)",
-			    cfg->interface, strerror(-ret));
+			    a->name, strerror(-ret));
 	if (ret) {
-		if (cfg->mode == MODE_AUTO)
-			log_warning("no native XDP on %s (%s): falling back to generic",
-				    cfg->interface, strerror(-ret));
-		ret = attach_mode(b, ifindex, XDP_MODE_SKB);
+		if (mode == MODE_AUTO)
+			log_warning("no native XDP on %s (%s): falling back to generic", a->name,
+				    strerror(-ret));
+		ret = attach_mode(a->bpf, ifindex, XDP_MODE_SKB);
 	}
 	if (ret == -EBUSY || ret == -EEXIST)
-		return fail_taken(cfg, ifindex, err, err_len);
+		return fail_taken(a->name, ifindex, err, err_len);
 	if (ret)
-		return fail(ret, err, err_len, "cannot attach to %s: %s", cfg->interface,
-			    strerror(-ret));
+		return fail(ret, err, err_len, "cannot attach to %s: %s", a->name, strerror(-ret));
 	return 0;
 }
 
@@ -421,18 +420,17 @@ static bool fits_mode(const struct config *cfg, const struct attached *a)
  * beside one in the other.  Where that does not work ours goes where the old one was, so that the
  * driver goes on answering.
  */
-static int swap(const struct bpf *b, const struct config *cfg, struct attached *old, char *err,
-		size_t err_len)
+static int swap(const struct attach *a, struct attached *old, char *err, size_t err_len)
 {
 	enum xdp_attach_mode was = old->generic ? XDP_MODE_SKB : XDP_MODE_NATIVE;
 	int ifindex = old->ifindex, ret;
 
 	ret = attached_take_off(old);
 	if (ret)
-		return fail(ret, err, err_len, "cannot take the older program off %s: %s",
-			    cfg->interface, strerror(-ret));
-	ret = attach_new(b, cfg, ifindex, err, err_len);
-	if (!ret || attach_mode(b, ifindex, was) || cfg->mode != MODE_AUTO)
+		return fail(ret, err, err_len, "cannot take the older program off %s: %s", a->name,
+			    strerror(-ret));
+	ret = attach_new(a, ifindex, err, err_len);
+	if (!ret || attach_mode(a->bpf, ifindex, was) || a->cfg->mode != MODE_AUTO)
 		return ret;
 	log_warning("%s", err);
 	return 0;
@@ -456,38 +454,36 @@ static int replace_alone(const struct bpf *b, const struct attached *old)
 	return ret;
 }
 
-static int take_place(const struct bpf *b, const struct config *cfg, struct attached *old,
-		      char *err, size_t err_len)
+static int take_place(const struct attach *a, struct attached *old, char *err, size_t err_len)
 {
-	if (replace_alone(b, old))
-		return swap(b, cfg, old, err, err_len);
+	if (replace_alone(a->bpf, old))
+		return swap(a, old, err, err_len);
 	attached_close(old);
 	return 0;
 }
 
 /* Sees to it that this build's program is on the interface.  *adopted: it was there. */
-static int attach_to(const struct bpf *b, const struct config *cfg, int ifindex, bool *adopted,
-		     char *err, size_t err_len)
+static int attach_to(const struct attach *a, int ifindex, bool *adopted, char *err, size_t err_len)
 {
 	struct map_ids ids;
 	struct attached old;
 	int ret;
 
 	*adopted = false;
-	our_ids(b, &ids);
+	our_ids(a->bpf, &ids);
 	if (!attached_find(ifindex, &ids, &old))
-		return attach_new(b, cfg, ifindex, err, err_len);
-	if (!fits_mode(cfg, &old))
-		return swap(b, cfg, &old, err, err_len);
-	*adopted = same_build(b, old.fd);
+		return attach_new(a, ifindex, err, err_len);
+	if (!fits_mode(a->cfg, &old))
+		return swap(a, &old, err, err_len);
+	*adopted = same_build(a->bpf, old.fd);
 	if (*adopted) {
 		attached_close(&old);
 		return 0;
 	}
 	if (!old.dispatched)
-		return take_place(b, cfg, &old, err, err_len);
+		return take_place(a, &old, err, err_len);
 	/* Another build of it: the new one first, so that no packet finds none. */
-	ret = attach_new(b, cfg, ifindex, err, err_len);
+	ret = attach_new(a, ifindex, err, err_len);
 	if (!ret)
 		return attached_take_off(&old);
 	attached_close(&old);
@@ -526,7 +522,7 @@ static bool note_ours(struct attach *a, int ifindex, enum attach_place place)
 	if (a->adopt && !uses_our_scratch(a->bpf, found.fd))
 		log_warning("the program on %s is of another version of xkv: what it counts is not "
 			    "seen until the new xkv.bpf.o is loaded with `ip link`",
-			    a->cfg->interface);
+			    a->name);
 	bulk_close(&a->bulk);
 	if (!found.generic)
 		bulk_open(&a->bulk, found.fd);
@@ -542,7 +538,7 @@ static bool note_ours(struct attach *a, int ifindex, enum attach_place place)
 static void look(struct attach *a)
 {
 	LIBBPF_OPTS(bpf_xdp_query_opts, now);
-	int ifindex = if_nametoindex(a->cfg->interface);
+	int ifindex = if_nametoindex(a->name);
 	char name[IF_NAMESIZE];
 
 	if (ifindex && bpf_xdp_query(ifindex, 0, &now))
@@ -574,7 +570,7 @@ static const char *alone_text(const struct attach *a)
 /* Logs where we stand; `before` is where we did. */
 static void attach_tell(const struct attach *a, enum attach_place before)
 {
-	const char *name = a->cfg->interface;
+	const char *name = a->name;
 	char now[IF_NAMESIZE];
 
 	if (a->place == PLACE_OURS && before != PLACE_OURS)
@@ -619,7 +615,7 @@ static void leave_renamed(struct attach *a)
 	our_ids(a->bpf, &ids);
 	if (attached_find(a->ifindex, &ids, &old) && attached_take_off(&old))
 		log_warning("cannot take the XDP program off the interface that was called %s",
-			    a->cfg->interface);
+			    a->name);
 }
 
 /* Tries at growing distances: what takes the program off may do it again and again. */
@@ -631,7 +627,7 @@ static void reattach(struct attach *a, uint64_t now)
 	a->wait_ms = a->wait_ms * 2 < WAIT_MOST_MS ? a->wait_ms * 2 : WAIT_MOST_MS;
 	a->retry_ms = now + a->wait_ms;
 	leave_renamed(a);
-	if (attach_to(a->bpf, a->cfg, a->seen.ifindex, &adopted, err, sizeof(err)))
+	if (attach_to(a, a->seen.ifindex, &adopted, err, sizeof(err)))
 		log_warning("%s", err);
 	else
 		a->attached_ms = now;
@@ -684,8 +680,8 @@ void attach_close(struct attach *a)
 	tcp_path_close(&a->tcp);
 }
 
-int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cfg, bool adopt,
-		char *err, size_t err_len)
+int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cfg, const char *name,
+		bool adopt, bool wait, char *err, size_t err_len)
 {
 	bool adopted = true;
 	int ifindex, ret = 0;
@@ -693,30 +689,25 @@ int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cf
 	*a = (struct attach){
 		.bpf = bpf, .cfg = cfg, .adopt = adopt, .mode = "none", .wait_ms = WAIT_FIRST_MS
 	};
-	if (!cfg->interface[0]) {
-		log_warning(
-			"no interface: all requests go through the kernel's stack, without XDP%s",
-			cfg->allow_count && cfg->bind_count
-				? ""
-				: ", and from loopback only (bind and allow)");
+	snprintf(a->name, sizeof(a->name), "%s", name);
+	if (!name[0])
 		return 0;
-	}
-	ifindex = if_nametoindex(cfg->interface);
-	if (!ifindex)
-		return fail(-ENODEV, err, err_len, "there is no interface %s", cfg->interface);
-	if (!adopt)
-		ret = attach_to(bpf, cfg, ifindex, &adopted, err, err_len);
+	ifindex = if_nametoindex(name);
+	if (!ifindex && !wait)
+		return fail(-ENODEV, err, err_len, "there is no interface %s", name);
+	if (ifindex && !adopt)
+		ret = attach_to(a, ifindex, &adopted, err, err_len);
 	if (ret)
 		return ret;
 	look(a);
 	a->attached_ms = now_ms();
-	if (adopt && a->place != PLACE_OURS)
+	if (adopt && a->place != PLACE_OURS && a->place != PLACE_GONE)
 		log_warning("no XDP program that uses the maps in %s is on %s: ip link set dev %s "
 			    "xdpdrv obj xkv.bpf.o sec xdp",
-			    cfg->pin_dir, cfg->interface, cfg->interface);
-	else if (!adopt)
+			    cfg->pin_dir, name, name);
+	else if (ifindex && !adopt)
 		log_notice("%s %s, %s mode%s", adopted ? "adopted the program on" : "attached to",
-			   cfg->interface, a->mode, alone_text(a));
+			   name, a->mode, alone_text(a));
 	attach_tell(a, PLACE_OURS);
 	return 0;
 }

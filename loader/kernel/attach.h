@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The XDP program on the interface: put there, watched, and put back when the
+ * The XDP program on an interface: put there, watched, and put back when the
  * place is free again.  One thread, the event loop's.
  */
 #ifndef XKV_ATTACH_H
@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <net/if.h>
 
 #include "bpf.h"
 #include "bulk.h"
@@ -27,7 +29,8 @@ enum attach_place {
 struct attach {
 	const struct bpf *bpf;
 	const struct config *cfg;
-	bool adopt; /* `ip link` attaches, we only look */
+	bool adopt;		/* `ip link` attaches, we only look */
+	char name[IF_NAMESIZE]; /* of the interface, "" = none */
 
 	/* what INFO shows */
 	bool attached;
@@ -50,12 +53,13 @@ struct attach {
 };
 
 /*
- * Attaches the XDP program to cfg->interface, native or generic as cfg->mode says, unless one that
- * uses these maps and is built alike is there already, in that mode.  With `adopt` it only looks
- * whether one is there.  `bpf` and `cfg` must stay. 0, or -errno with a sentence.
+ * Attaches the XDP program to the interface `name`, native or generic as cfg->mode says, unless one
+ * that uses these maps and is built alike is there already, in that mode.  With `adopt` it only
+ * looks whether one is there.  An interface that is missing is waited for, if `wait`.  `bpf` and
+ * `cfg` must stay.  0, or -errno with a sentence.
  */
-int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cfg, bool adopt,
-		char *err, size_t err_len);
+int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cfg, const char *name,
+		bool adopt, bool wait, char *err, size_t err_len);
 
 /*
  * Looks whether the program is still there: to be called when links have changed, and each second

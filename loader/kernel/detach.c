@@ -227,29 +227,29 @@ static int detach_interface(const struct map_ids *ids, const char *name, char *e
  * Without maps, a program of xkv is taken off only if nobody has its maps, either: it acknowledges
  * writes that nobody will ever find.  1: it was there.
  */
-static int detach_orphan(const struct config *cfg, char *err, size_t err_len)
+static int detach_orphan(const struct config *cfg, const char *name, char *err, size_t err_len)
 {
 	static const struct map_ids any;
-	int ifindex = if_nametoindex(cfg->interface);
+	int ifindex = if_nametoindex(name);
 	struct attached a;
 	struct owner o;
 
 	if (!ifindex)
-		return fail(-ENODEV, err, err_len, "there is no interface %s", cfg->interface);
+		return fail(-ENODEV, err, err_len, "there is no interface %s", name);
 	if (!attached_find(ifindex, &any, &a))
 		return 0;
 	if (!owner_find(a.fd, &o))
-		return take_off(&a, cfg->interface, err, err_len);
+		return take_off(&a, name, err, err_len);
 	attached_close(&a);
 	if (o.pins[0])
 		return fail(-EBUSY, err, err_len,
 			    "the XDP program on %s uses the maps in %s, not those in %s: xkvd "
 			    "--detach --interface %s --pin-dir %s",
-			    cfg->interface, o.pins, cfg->pin_dir, cfg->interface, o.pins);
+			    name, o.pins, cfg->pin_dir, name, o.pins);
 	return fail(-EBUSY, err, err_len,
 		    "the XDP program on %s uses maps that process %u has, not those in %s: stop "
 		    "that process, and give its pin-dir",
-		    cfg->interface, o.pid, cfg->pin_dir);
+		    name, o.pid, cfg->pin_dir);
 }
 
 /* Takes the program off all interfaces of this network namespace.  0, or -errno with a sentence. */
@@ -288,6 +288,27 @@ static void name_orphans(void)
 		if_freenameindex(all);
 }
 
+/* Takes the program off the interfaces that are named.  1: it was on one. */
+static int detach_named(const struct config *cfg, const struct map_ids *ids, char *err,
+			size_t err_len)
+{
+	int ret, all = 0, missing = 0;
+
+	for (unsigned int i = 0; i < cfg->interface_count; i++) {
+		const char *name = cfg->interface_name[i];
+
+		ret = ids->count ? detach_interface(ids, name, err, err_len)
+				 : detach_orphan(cfg, name, err, err_len);
+		if (ret == -ENODEV)
+			missing = ret;
+		else if (ret < 0)
+			return ret;
+		else
+			all |= ret;
+	}
+	return missing ? missing : all;
+}
+
 /* The program, then the pins, if nothing else uses the maps. */
 static int detach_locked(const struct config *cfg, char *err, size_t err_len)
 {
@@ -296,8 +317,7 @@ static int detach_locked(const struct config *cfg, char *err, size_t err_len)
 
 	bpf_pinned_ids(cfg, &ids);
 	if (cfg->interface[0])
-		ret = ids.count ? detach_interface(&ids, cfg->interface, err, err_len)
-				: detach_orphan(cfg, err, err_len);
+		ret = detach_named(cfg, &ids, err, err_len);
 	else if (ids.count)
 		ret = detach_everywhere(&ids, err, err_len);
 	if (ret < 0 && ret != -ENODEV)

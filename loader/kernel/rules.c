@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <limits.h>
 #include <linux/if_bridge.h>
 #include <linux/if_ether.h>
 #include <linux/if_link.h>
@@ -238,29 +239,60 @@ static const struct rules_link *find_port(const struct rules *rules, unsigned in
 }
 
 /*
- * What a link of ours is a port of.  A bridge has a MAC of its own.  The ports of a bond or a team
- * have its MAC; where each keeps its own (balance-alb), that is the one which frames are sent to.
+ * A bond or team once for each MAC of its ports: where each keeps its own (balance-alb), these are
+ * the ones that frames are sent to.  Else they have one, which is that of the bond.
  */
+static void add_ports(struct survey *v, const struct nlmsghdr *h)
+{
+	const struct ifinfomsg *info = NLMSG_DATA(h);
+	unsigned int below = v->into->links;
+	const struct rules_link *port;
+	struct rules_link *link;
+	bool has_mac;
+
+	for (unsigned int i = 0; i < below; i++) {
+		port = &v->into->link[i];
+		has_mac = false;
+		for (unsigned int k = below; k < v->into->links; k++)
+			has_mac |= !memcmp(v->into->link[k].mac, port->mac, ETH_ALEN);
+		if (port->master != (unsigned int)info->ifi_index || has_mac)
+			continue;
+		link = add_link(v, h, port->number);
+		if (link)
+			memcpy(link->mac, port->mac, ETH_ALEN);
+	}
+}
+
+/* What a link of ours is a port of.  A bridge has a MAC of its own. */
 static void look_at_master(struct survey *v, const struct nlmsghdr *h, const struct rtattr *data,
 			   bool is_bridge)
 {
 	const struct ifinfomsg *info = NLMSG_DATA(h);
 	const struct rules_link *port = find_port(v->into, (unsigned int)info->ifi_index);
-	struct rules_link *link;
 	bool filters;
 
 	if (!port)
 		return;
+	if (!is_bridge) {
+		add_ports(v, h);
+		return;
+	}
 	/* Which VLAN of such a bridge a frame is in is left to the stack. */
-	filters = is_bridge && byte(find_in(data, IFLA_BR_VLAN_FILTERING)) > 0;
-	link = add_link(v, h, filters ? XKV_LINK_NONE : port->number);
-	if (link && !is_bridge)
-		memcpy(link->mac, port->mac, ETH_ALEN);
+	filters = byte(find_in(data, IFLA_BR_VLAN_FILTERING)) > 0;
+	add_link(v, h, filters ? XKV_LINK_NONE : port->number);
 	if (filters)
 		v->into->filtering = (unsigned int)info->ifi_index;
 }
 
-/* The interface itself, and loopback. */
+static bool is_named(const struct config *cfg, const char *name)
+{
+	for (unsigned int i = 0; i < cfg->interface_count; i++)
+		if (!strcmp(cfg->interface_name[i], name))
+			return true;
+	return false;
+}
+
+/* The interfaces themselves, and loopback. */
 static void look_at_root(struct survey *v, const struct nlmsghdr *h)
 {
 	const char *name = value(link_attr(h, IFLA_IFNAME));
@@ -271,7 +303,7 @@ static void look_at_root(struct survey *v, const struct nlmsghdr *h)
 	 */
 	if (name && !strcmp(name, "lo"))
 		add_link(v, h, XKV_LINK_NONE);
-	else if (name && !strcmp(name, v->cfg->interface))
+	else if (name && is_named(v->cfg, name))
 		add_link(v, h, 0);
 }
 
@@ -293,7 +325,7 @@ static void look_at_link(struct survey *v, const struct nlmsghdr *h)
 		look_at_master(v, h, data, !strcmp(kind, "bridge"));
 }
 
-/* The interface and loopback, then what stands on the interface, what stands on that, ... */
+/* The interfaces and loopback, then what stands on them, what stands on that, ... */
 static int look_at_links(struct survey *v)
 {
 	unsigned int before;
@@ -421,21 +453,27 @@ static void add_subnet(struct survey *v, int family, const void *addr, unsigned 
 static void look_at_address(struct survey *v, const struct nlmsghdr *h)
 {
 	const struct ifaddrmsg *info = NLMSG_DATA(h);
-	const struct rules_link *link = find_link(v->into, info->ifa_index);
 	int len = (int)IFA_PAYLOAD(h);
 	const void *addr = value(rules_find(IFA_RTA(info), len, IFA_ADDRESS));
 	/* the other may be the peer's */
 	const void *own = value(rules_find(IFA_RTA(info), len, IFA_LOCAL));
 
 	own = own ? own : addr;
-	if (h->nlmsg_type != RTM_NEWADDR || !link || !own || info->ifa_index == v->into->loopback ||
+	if (h->nlmsg_type != RTM_NEWADDR || !find_link(v->into, info->ifa_index) || !own ||
+	    info->ifa_index == v->into->loopback ||
 	    (info->ifa_family != AF_INET && info->ifa_family != AF_INET6) ||
 	    is_bound(v->cfg, info->ifa_family, own) != v->bound)
 		return;
-	if (info->ifa_family == AF_INET)
-		add_local4(v, link, own, info->ifa_prefixlen);
-	else
-		add_local6(v, link, own);
+	for (unsigned int i = 0; i < v->into->links; i++) {
+		const struct rules_link *link = &v->into->link[i];
+
+		if (link->ifindex != info->ifa_index)
+			continue;
+		if (info->ifa_family == AF_INET)
+			add_local4(v, link, own, info->ifa_prefixlen);
+		else
+			add_local6(v, link, own);
+	}
 	add_subnet(v, info->ifa_family, addr ? addr : own, info->ifa_prefixlen);
 }
 
@@ -512,28 +550,50 @@ static void add_policy(struct xkv_rules *r, const struct config *cfg)
 		add_allow(r, &cfg->allow[p]);
 }
 
+/* How many of the interfaces there are at the moment. */
+static unsigned int interfaces_there(const struct config *cfg)
+{
+	unsigned int there = 0;
+
+	for (unsigned int i = 0; i < cfg->interface_count; i++)
+		there += if_nametoindex(cfg->interface_name[i]) != 0;
+	return there;
+}
+
+static unsigned int smallest_mtu(const struct config *cfg)
+{
+	unsigned int mtu = cfg->interface_count ? UINT_MAX : 1500;
+
+	for (unsigned int i = 0; i < cfg->interface_count; i++) {
+		unsigned int one = interface_mtu(cfg->interface_name[i]);
+
+		mtu = one < mtu ? one : mtu;
+	}
+	return mtu;
+}
+
 /*
- * Looks at the interface.  What was known stays known where it is gone, so that who has access can
- * be changed meanwhile: -ENODEV.
+ * Looks at the interfaces.  What was known stays known where all are gone, so that who has access
+ * can be changed meanwhile: -ENODEV.
  */
 static int look_at_interface(struct rules *rules, const struct config *cfg)
 {
 	struct rules now = *rules;
 	struct survey v = { .into = &now, .cfg = cfg, .rules = &now.seen };
-	unsigned int ifindex = if_nametoindex(cfg->interface);
+	unsigned int there = interfaces_there(cfg);
 	int ret;
 
-	if (cfg->interface[0] && !ifindex)
+	if (cfg->interface_count && !there)
 		return -ENODEV;
 	memset(&now.seen, 0, sizeof(now.seen));
 	now.too_many = false;
 	now.filtering = 0;
-	now.mtu = cfg->interface[0] ? interface_mtu(cfg->interface) : 1500;
-	now.loopback = strcmp(cfg->interface, "lo") ? if_nametoindex("lo") : 0;
+	now.mtu = smallest_mtu(cfg);
+	now.loopback = is_named(cfg, "lo") ? 0 : if_nametoindex("lo");
 	ret = look_at_links(&v);
-	if (!ret && ifindex && !find_link(&now, ifindex))
-		return -ENODEV; /* it has gone since */
-	if (!ret && cfg->interface[0])
+	if (!ret && there && interfaces_there(cfg) < there)
+		return -ENODEV; /* one has gone since: that makes the monitor readable */
+	if (!ret && cfg->interface_count)
 		ret = look_at_addresses(&v);
 	if (ret)
 		return ret;
@@ -559,7 +619,7 @@ static void say_rules(const struct rules *rules, const struct config *cfg,
 
 	if (!cfg->interface[0])
 		return;
-	if (!strcmp(cfg->interface, "lo"))
+	if (is_named(cfg, "lo"))
 		log_warning("XDP passes all frames of lo: UDP on this machine goes through the "
 			    "kernel's stack");
 	else if (!r->local4_count && !r->local6_count)
@@ -578,7 +638,8 @@ static void say_rules(const struct rules *rules, const struct config *cfg,
 		log_warning(
 			"%s has more than %d VLANs and bridges, or %d addresses of a kind: XDP passes what "
 			"is for the others",
-			cfg->interface, RULES_LINKS_MAX - 2, XKV_LOCAL_MAX);
+			cfg->interface, RULES_LINKS_MAX - 1 - (int)cfg->interface_count,
+			XKV_LOCAL_MAX);
 }
 
 /* Which uses of keys are noted; rates are of the time since that began. */

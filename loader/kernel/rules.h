@@ -2,7 +2,7 @@
 /*
  * Who is who on the network: the addresses that are ours, the sources that may
  * be answered, and how large a reply they may get.  Kept in the config map, so
- * that XDP and xkvd decide alike; follows the addresses of the interface, and of
+ * that XDP and xkvd decide alike; follows the addresses of the interfaces, and of
  * the VLANs, bridges, bonds and teams that get its frames.
  */
 #ifndef XKV_RULES_H
@@ -16,7 +16,7 @@
 #include "bpf/layout.h"
 #include "config/config.h"
 
-#define RULES_LINKS_MAX 66 /* the interface, loopback, and 64 VLANs and masters */
+#define RULES_LINKS_MAX 73 /* loopback, eight interfaces, and 64 VLANs and masters */
 
 struct rules_link {
 	unsigned int ifindex;
@@ -29,7 +29,7 @@ struct rules {
 	const struct config *cfg;
 	struct xkv_config *shared;   /* the config map */
 	struct xkv_secrets *secrets; /* the secret map */
-	/* loopback, the interface, its VLANs, what it is a port of, the VLANs on that, ... */
+	/* loopback, the interfaces, their VLANs, what they are ports of, the VLANs on that, ... */
 	struct rules_link link[RULES_LINKS_MAX];
 	unsigned int links;
 	bool too_many;		/* there were more */

@@ -290,16 +290,19 @@ void tcp_path_stats(const struct tcp_path *t, struct xkv_tcp_stats *stats)
 
 void tcp_path_detach(const struct config *cfg)
 {
-	int ifindex = cfg->interface[0] ? (int)if_nametoindex(cfg->interface) : 0;
 	char path[512];
 	bool any = false;
+	int ifindex;
 
 	for (int which = 0; which < PINS; which++) {
 		pin_path(path, sizeof(path), cfg, which);
 		any |= !unlink(path);
 	}
-	if (!ifindex || !any)
-		return;
-	detach_tc(ifindex, true);
-	detach_tc(ifindex, false);
+	for (unsigned int i = 0; any && i < cfg->interface_count; i++) {
+		ifindex = (int)if_nametoindex(cfg->interface_name[i]);
+		if (!ifindex)
+			continue;
+		detach_tc(ifindex, true);
+		detach_tc(ifindex, false);
+	}
 }

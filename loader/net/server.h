@@ -30,7 +30,8 @@ struct server_options {
 	const struct config *cfg;	 /* not owned; until `adopt` is called with another */
 	struct store *store;		 /* not owned */
 	const struct executor *executor; /* what executes commands, not owned */
-	const struct attach *attach;	 /* for INFO, not owned, NULL = no XDP */
+	const struct attach *attach;	 /* one for each interface, for INFO; not owned */
+	unsigned int attach_count;	 /* 0 = no XDP */
 	const char *config_file;	 /* for INFO, NULL = none */
 	config_apply_fn *apply; /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
 	config_adopt_fn *adopt; /* the owner of the configuration; also called by server_new() */

@@ -80,7 +80,7 @@ def test_every_metric_is_documented(daemon):
         redis.set("a", 1)
         redis.get("a")
     found, (known, absent) = read(daemon), metrics.metrics()
-    assert found["xkv_attached"] == 1 and found["xkv_tcp_flows"] >= 1
+    assert found['xkv_attached{interface="xkv0"}'] == 1 and found["xkv_tcp_flows"] >= 1
     assert found['xkv_tcp_events_total{event="requests"}'] > 0
     assert any('interface="xkv0",mode="native"' in name for name in found)
     for name in found:
@@ -116,7 +116,8 @@ def test_not_attached(daemon):
             "sec", "xdp")
     try:
         wait_for(lambda: get(daemon, "/readyz") == (503, "not attached\n"), 15, "it to be noticed")
-        assert read(daemon)["xkv_attached"] == 0 and get(daemon, "/healthz")[0] == 200
+        assert read(daemon)['xkv_attached{interface="xkv0"}'] == 0
+        assert get(daemon, "/healthz")[0] == 200
     finally:
         bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdpdrv", "off")
     wait_for(lambda: get(daemon, "/readyz")[0] == 200, 15, "it to be attached again")

@@ -58,7 +58,7 @@ SAME = {
     "tracking_clients": "redis_tracking_clients", "rejected_connections":
     "redis_rejected_connections_total", "total_error_replies": "redis_total_error_replies",
     "acl_access_denied_auth": "redis_acl_access_denied_auth_total", "aof_enabled":
-    "redis_aof_enabled", "xkv_max_keys": "xkv_max_keys", "xkv_attached": "xkv_attached",
+    "redis_aof_enabled", "xkv_max_keys": "xkv_max_keys",
     "total_connections_received": "redis_connections_received_total",
     "number_of_cached_scripts": "redis_number_of_cached_scripts", "io_threads":
     "redis_config_io_threads", "rdb_last_bgsave_time_sec": "redis_rdb_last_bgsave_duration_seconds",

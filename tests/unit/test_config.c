@@ -174,10 +174,9 @@ static const struct {
 	{ "dir \"/tmp", ":1: a quote is not closed, or is followed by a letter" },
 	{ "dir \"/tmp\"x", ":1: a quote is not closed, or is followed by a letter" },
 	{ "dir \"a\\x00b\"", ":1: a value must not hold a zero byte" },
-	{ "interface a-name-that-is-too-long", ":1: interface: longer than 15 bytes" },
-	{ "interface eth0\nport 1\ninterface eth1",
-	  ":3: interface eth1: \"eth0\" was given before, and one xkvd serves one; start another "
-	  "xkvd with its own pin-dir, port and dir" },
+	{ "interface eth0 a-name-that-is-too-long",
+	  ":1: interface: \"a-name-that-is-too-long\" is no name of an interface" },
+	{ "interface a b c d\ninterface e f g h i", ":2: interface: more than 8 interfaces" },
 	{ "client-query-buffer-limit 10x", ":1: client-query-buffer-limit: \"10x\" is not a size; "
 					   "write bytes, or a number with kb, mb or gb" },
 	{ "maxmemory-clients 101%",
