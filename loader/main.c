@@ -282,6 +282,34 @@ static void warn_of_hidden(const struct store *st, unsigned int number)
 			    number, (unsigned long long)db.keys);
 }
 
+/*
+ * What is in a cache is true only while it is kept up; and what is not a cache is data, which an
+ * upstream must not make one of.
+ */
+static int check_cache(struct xkvd *x, char *err)
+{
+	bool was = store_is_cache(x->store), is = x->cfg->upstream[0];
+	struct store_ctx *ctx;
+
+	if (is && !was && store_count(x->store)) {
+		snprintf(
+			err, ERR_LEN,
+			"the store in %s has %llu keys of its own, which `upstream` would mix with "
+			"its own: take another pin-dir, or `xkvd --detach`, which deletes them",
+			x->cfg->pin_dir, (unsigned long long)store_count(x->store));
+		return -EEXIST;
+	}
+	store_lease(x->store, is);
+	if (!was || !store_count(x->store))
+		return 0;
+	log_notice("the store in %s was a cache: it is emptied", x->cfg->pin_dir);
+	ctx = store_ctx_get(x->store);
+	if (ctx && !store_flush(ctx) && !is)
+		x->fresh = true;
+	store_ctx_put(ctx);
+	return ctx ? 0 : -ENOMEM;
+}
+
 static int open_store(struct xkvd *x, const struct options *o, char *err)
 {
 	int ret;
@@ -301,8 +329,11 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 			      ERR_LEN);
 	if (!x->store)
 		return -EINVAL;
-	if (x->cfg->appendonly && !x->fresh)
+	if (x->cfg->appendonly && !x->fresh && !store_is_cache(x->store))
 		ret = writelog_resume(x->store, x->cfg, &x->resumed, err, ERR_LEN);
+	if (ret)
+		return ret;
+	ret = check_cache(x, err);
 	if (ret)
 		return ret;
 	feed_adopted(x->store); /* its subscribers are gone */

@@ -778,6 +778,13 @@ static void attachment_figures(struct metrics *m, const struct server *s)
 		interface_figures(m, s, i, closed);
 }
 
+/* It has no line without an upstream. */
+static void upstream_section(struct metrics *m, struct server *s)
+{
+	if (s->figures)
+		s->figures(m, s);
+}
+
 static void xkv_section(struct metrics *m, struct server *s)
 {
 	attachment_figures(m, s);
@@ -891,6 +898,7 @@ const struct section sections[] = {
 	{ "Latencystats", latencystats_section, true },
 	{ "Cluster", cluster_section, false },
 	{ "Keyspace", keyspace_section, false },
+	{ "Upstream", upstream_section, false },
 	{ "Xkv", xkv_section, false },
 	{ NULL, memory_parts, false },
 	{ NULL, size_classes, false },

@@ -2,6 +2,7 @@
 /* INFO: figures as lines of `name:value`, in sections; and all of them for /metrics. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "database/commands.h"
 #include "database/database.h"
@@ -101,7 +102,8 @@ char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv
 	if (!out)
 		return NULL;
 	for (const struct section *section = sections; section->show; section++) {
-		if (!section->name || !is_wanted(section, argc, argv))
+		if (!section->name || !is_wanted(section, argc, argv) ||
+		    (!s->figures && !strcmp(section->name, "Upstream")))
 			continue;
 		fprintf(out, "%s# %s\r\n", before, section->name);
 		section->show(&lines, s);

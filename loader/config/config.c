@@ -118,6 +118,11 @@ static const struct directive table[] = {
 	{ "upstream", &type_string, AT(upstream), "", 0, 2047, PROTECTED | SECRET, NULL, "URL",
 	  "a Redis that commands pass to: redis://[USER:PASSWORD@]HOST[:PORT] or unix:///PATH; "
 	  "default: none" },
+	{ "cache-max-stale", &type_number, AT(cache_max_stale), "1000", 100, 60000, 0, NULL,
+	  "MILLISECONDS", "with `upstream`: strings are answered from the cache no longer than "
+			  "this without a sign of life of the upstream" },
+	{ "cache-ttl", &type_number, AT(cache_ttl), "0", 0, INT32_MAX, LIVE, NULL, "SECONDS",
+	  "with `upstream`: the longest time that a string is cached; 0: as long as it is true" },
 	{ "batch", &type_choice, AT(batch), "auto", 0, 0, LIVE, batches, "off|on|auto",
 	  "serve packets in batches (native XDP): never, always, or while that is faster" },
 	{ "tcp-fast-path", &type_choice, AT(tcp_fast_path), "off", 0, 0, 0, fast_paths, "off|on",

@@ -24,6 +24,7 @@ struct listener {
 	struct server *srv;
 };
 
+struct metrics;
 struct extra; /* a watcher of server_add_fd() or server_add_timer() */
 
 /* A counter at the last look, and how much it grew in a second since the one before. */
@@ -69,6 +70,8 @@ struct server {
 	uint64_t memory_peak; /* bytes of the store, as info_sample() has seen them */
 	double sampled_at;    /* the last info_sample(), by monotonic_seconds() */
 	struct rate operations, input, output; /* commands and UDP operations; bytes over TCP */
+	/* of what stands before the executor; NULL = nothing does */
+	void (*figures)(struct metrics *m, struct server *s);
 	char version[32];	   /* that HELLO tells, of a server behind this one; "" = our own */
 	char run_id[41];	   /* random, another one after each start */
 	uint64_t stat_base[STATS]; /* what CONFIG RESETSTAT has found */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proxy_impl.h"
+#include "cache.h"
 #include "util/text.h"
 
 #define RESET_REPLY	"+RESET\r\n"
@@ -31,8 +31,10 @@ static void on_lost(struct link *l, const char *why)
 	(void)why;
 	LIST_REMOVE(own, each);
 	own->proxy->own_count--;
-	if (p)
+	if (p) {
 		p->own = NULL;
+		guards_release(own->proxy, &p->queued);
+	}
 	if (p && (own->lost_some || passage_is_own(p))) {
 		p->caller->closing = true;
 		passage_answered(p);
@@ -44,6 +46,20 @@ static void give(struct passage *p, const char *bytes, size_t len)
 {
 	outbox_append(passage_out(p), bytes, len);
 	passage_answered(p);
+}
+
+/* Its call goes on when all is known here that it may have changed. */
+static void end_raw(struct proxy *x, struct passage *p)
+{
+	struct passed *q = passed_new(x, p, &x->watch);
+
+	if (!q) {
+		p->caller->dead = true;
+		passage_answered(p);
+		return;
+	}
+	q->barrier = true;
+	passed_complete(q);
 }
 
 /*
@@ -68,7 +84,7 @@ static bool take_reset(struct own *own, const char *bytes, size_t len, bool end)
 	own->head_len = 0;
 	if (len == RESET_BYTES && !memcmp(own->head, RESET_REPLY, RESET_BYTES)) {
 		p->raw = false;
-		passage_wake(p);
+		end_raw(own->proxy, p);
 	} else {
 		give(p, own->head, len);
 	}
@@ -123,6 +139,7 @@ void own_free(struct passage *p)
 	if (!own)
 		return;
 	p->own = NULL;
+	guards_release(own->proxy, &p->queued);
 	own->passage = NULL;
 	link_fail(&own->link, "its client has gone"); /* on_lost() frees it */
 }
@@ -148,6 +165,23 @@ static void follow_hello(struct caller *c)
 		c->session.reply.protocol = (enum protocol)version;
 }
 
+static void drop_key(void *arg, const struct resp_arg *key, bool writes)
+{
+	if (writes)
+		cache_drop(arg, key->ptr, key->len);
+}
+
+/* Nobody can say when it has been executed; what changes later is announced. */
+static void drop_keys(struct passage *p)
+{
+	struct proxy *x = p->own->proxy;
+	const struct call *call = &p->caller->call;
+	const struct catalog_command *cmd = catalog_find(x->catalog, call->argc, call->argv);
+
+	if (cmd && x->tracks)
+		catalog_keys(cmd, call->argc, call->argv, drop_key, x);
+}
+
 unsigned int own_raw(struct passage *p)
 {
 	const struct resp_arg *name = &p->caller->call.argv[0];
@@ -155,13 +189,19 @@ unsigned int own_raw(struct passage *p)
 
 	if (l->out.bytes > RAW_WAITS_ABOVE)
 		return passage_wait(p, UINT32_MAX);
+	if (text_is(name->ptr, name->len, "swapdb")) { /* nobody can say when it was executed */
+		reply_error(&p->caller->session.reply,
+			    "ERR xkvd does not pass SWAPDB of a subscriber: send RESET");
+		return 0;
+	}
 	if (text_is(name->ptr, name->len, "hello"))
 		follow_hello(p->caller);
 	p->resets = text_is(name->ptr, name->len, "reset");
+	drop_keys(p);
 	p->own->head_len = 0;
 	link_call(l, p->caller->call.argc, p->caller->call.argv);
 	link_written(l);
-	p->own->proxy->stats.passed[PASS_raw]++;
+	p->own->proxy->stats.passed[PASS_RAW]++;
 	return p->resets ? passage_wait(p, 0) : 0;
 }
 

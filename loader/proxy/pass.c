@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proxy_impl.h"
+#include "cache.h"
 
 /* ---- clients that have got something ------------------------------------------ */
 
@@ -149,7 +149,7 @@ static void settle(struct passage *p)
 		passage_wake(p);
 }
 
-static void end(struct passed *q)
+void passed_end(struct passed *q)
 {
 	q->ended = true;
 	if (q->passage) {
@@ -166,14 +166,19 @@ void passed_release(struct passed_list *list)
 
 	while ((q = TAILQ_FIRST(list))) {
 		TAILQ_REMOVE(list, q, waits);
-		end(q);
+		passed_end(q);
 	}
 }
 
-static void complete(struct proxy *x, struct passed *q)
+void passed_complete(struct passed *q)
 {
+	struct proxy *x = q->proxy;
+
+	guards_release(x, &q->guards);
+	if (q->empties)
+		cache_empty(x);
 	if (!q->barrier || !x->up) {
-		end(q);
+		passed_end(q);
 		return;
 	}
 	TAILQ_INSERT_TAIL(&x->unordered, q, waits);
@@ -197,15 +202,23 @@ static void passed_reply(struct link *l, struct request *r, const char *bytes, s
 		outbox_append(&q->reply, bytes, len);
 	}
 	if (is_end)
-		complete(q->proxy, q);
+		passed_complete(q);
 }
 
 static void passed_lost(struct link *l, struct request *r)
 {
 	struct passed *q = (struct passed *)r;
+
+	passed_is_lost(q, l);
+	passed_end(q);
+}
+
+void passed_is_lost(struct passed *q, const struct link *l)
+{
 	struct reply reply;
 
 	q->proxy->stats.lost++;
+	guards_release(q->proxy, &q->guards);
 	if (q->passage && q->passage->own && l == &q->passage->own->link) {
 		q->passage->own->lost_some = true; /* the client loses its connection, too */
 	} else if (q->passage) {
@@ -219,25 +232,38 @@ static void passed_lost(struct link *l, struct request *r)
 			q->passage->caller->closing = true; /* in the middle of a reply */
 		outbox_splice(&q->reply, &reply.out);
 	}
-	end(q);
 }
 
-struct passed *pass_command(struct proxy *x, struct passage *p, struct link *to, bool barrier)
+struct passed *passed_new(struct proxy *x, struct passage *p, struct link *to)
 {
-	static const struct request_kind kind = { passed_reply, passed_lost };
 	struct passed *q = calloc(1, sizeof(*q));
 
 	if (!q)
 		return NULL;
-	q->request.kind = &kind;
 	q->proxy = x;
 	q->passage = p;
-	q->barrier = barrier;
 	q->bytes = p->caller->call.len;
 	TAILQ_INSERT_TAIL(&p->sent, q, order);
 	p->count++;
 	p->bytes += q->bytes;
 	p->on = to;
+	return q;
+}
+
+void passed_forget(struct passed *q)
+{
+	forget(q->passage, q);
+	free(q);
+}
+
+struct passed *pass_command(struct proxy *x, struct passage *p, struct link *to)
+{
+	static const struct request_kind kind = { passed_reply, passed_lost };
+	struct passed *q = passed_new(x, p, to);
+
+	if (!q)
+		return NULL;
+	q->request.kind = &kind;
 	link_call(to, p->caller->call.argc, p->caller->call.argv);
 	link_sent(to, &q->request);
 	return q;

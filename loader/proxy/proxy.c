@@ -5,7 +5,7 @@
  * Clients share one connection for each protocol, and there is one of our own, the watch.  They
  * come and go together: when one is lost the others are closed, and all are made again.
  */
-#include "proxy_impl.h"
+#include "cache.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +19,9 @@
 
 #define RETRY_FIRST   0.05 /* seconds; doubled up to: */
 #define RETRY_LONGEST 2.0
-#define SILENCE_NS    60000000000 /* after which a connection is given up */
+/* seconds between two PINGs: some may be late before entries are not believed any more */
+#define PULSE(cfg) ((cfg)->cache_max_stale / 4000.)
+#define SILENCE_NS 60000000000 /* after which a connection is given up */
 
 static const struct executor *base; /* that of the commands */
 static struct executor executor;
@@ -39,6 +41,34 @@ struct passage *passage_of(struct caller *c)
 const struct executor *proxy_base(void)
 {
 	return base;
+}
+
+/* ---- health ------------------------------------------------------------------------ */
+
+/* What was announced before the PING was sent is known now. */
+static void pong(struct proxy *x, const struct value *v)
+{
+	(void)v;
+	cache_lease(x, x->ping_ns + (uint64_t)x->srv->cfg->cache_max_stale * 1000000);
+	x->ping_ns = 0;
+}
+
+static void ping(struct proxy *x)
+{
+	x->ping_ns = monotonic_ns();
+	proxy_ask(x, pong, 1, (const char *[]){ "PING" });
+}
+
+static void on_pulse(struct ev_loop *loop, ev_timer *w, int events)
+{
+	struct proxy *x = w->data;
+
+	(void)loop;
+	(void)events;
+	if (x->up && x->ping_ns && monotonic_ns() - x->ping_ns > SILENCE_NS)
+		link_fail(&x->watch, "it has not answered for 60 s");
+	else if (x->up && !x->ping_ns)
+		ping(x);
 }
 
 /* ---- connecting ----------------------------------------------------------------- */
@@ -78,7 +108,11 @@ static void on_lost(struct link *l, const char *why)
 		log_warning("cannot connect to the upstream %s: %s; trying again", x->address.text,
 			    why);
 	x->said = true;
-	x->up = false;
+	cache_lease(x, 0);
+	if (x->up)
+		cache_empty(x);
+	x->up = x->tracks = x->asked = false;
+	x->ping_ns = 0;
 	snprintf(x->why, sizeof(x->why), "%s", why);
 	for (unsigned int i = 0; i < 3; i++)
 		link_close(each_link(x, i));
@@ -95,15 +129,14 @@ static void on_ready(struct link *l)
 	for (unsigned int i = 0; i < 3; i++)
 		if (!each_link(x, i)->ready)
 			return;
-	if (!x->catalog)
+	if (!x->asked)
 		return; /* it comes, and calls again */
 	log_notice("connected to the upstream %s", x->address.text);
 	x->up = true;
 	x->said = false;
 	x->delay = RETRY_FIRST;
 	x->stats.connected++;
-	x->heard_ns = monotonic_ns();
-	x->ping_ns = 0;
+	ping(x);
 }
 
 /* ---- what it can do -------------------------------------------------------------- */
@@ -148,8 +181,8 @@ static void question_lost(struct link *l, struct request *r)
 	free(r);
 }
 
-static void ask(struct proxy *x, void (*answer)(struct proxy *, const struct value *),
-		unsigned int argc, const char *const *argv)
+void proxy_ask(struct proxy *x, void (*answer)(struct proxy *, const struct value *),
+	       unsigned int argc, const char *const *argv)
 {
 	static const struct request_kind kind = { question_reply, question_lost };
 	struct question *q = calloc(1, sizeof(*q));
@@ -166,7 +199,7 @@ static void ask(struct proxy *x, void (*answer)(struct proxy *, const struct val
 
 static void take_catalog(struct proxy *x, const struct value *v)
 {
-	struct catalog *catalog = catalog_new(v);
+	struct catalog *catalog = catalog_new(v, x->catalog);
 
 	if (!catalog) {
 		link_fail(&x->watch, "it does not tell its commands (COMMAND)");
@@ -174,6 +207,7 @@ static void take_catalog(struct proxy *x, const struct value *v)
 	}
 	catalog_free(x->catalog);
 	x->catalog = catalog;
+	x->asked = true;
 	on_ready(&x->watch);
 }
 
@@ -190,42 +224,10 @@ static void on_watch_ready(struct link *l)
 {
 	struct proxy *x = l->arg;
 
-	catalog_free(x->catalog);
-	x->catalog = NULL;
-	ask(x, take_hello, 1, (const char *[]){ "HELLO" });
-	ask(x, take_catalog, 1, (const char *[]){ "COMMAND" });
-}
-
-static void drop_push(struct link *l, const char *frame, size_t len)
-{
-	(void)l;
-	(void)frame;
-	(void)len;
-}
-
-/* ---- health ------------------------------------------------------------------------ */
-
-static void pong(struct proxy *x, const struct value *v)
-{
-	(void)v;
-	x->heard_ns = x->ping_ns;
-	x->ping_ns = 0;
-}
-
-static void on_second(struct ev_loop *loop, ev_timer *w, int events)
-{
-	struct proxy *x = w->data;
-
-	(void)loop;
-	(void)events;
-	if (!x->up)
-		return;
-	if (x->ping_ns && monotonic_ns() - x->ping_ns > SILENCE_NS)
-		link_fail(&x->watch, "it has not answered for 60 s");
-	if (x->ping_ns)
-		return;
-	x->ping_ns = monotonic_ns();
-	ask(x, pong, 1, (const char *[]){ "PING" });
+	x->asked = false;
+	cache_connect(x);
+	proxy_ask(x, take_hello, 1, (const char *[]){ "HELLO" });
+	proxy_ask(x, take_catalog, 1, (const char *[]){ "COMMAND" });
 }
 
 /* ---- the executor ------------------------------------------------------------------- */
@@ -273,6 +275,7 @@ static void server_end(struct server *s)
 	for (unsigned int i = 0; x->srv && i < 3; i++)
 		link_close(each_link(x, i));
 	owns_free(x);
+	cache_free(x);
 	catalog_free(x->catalog);
 	base->server_free(s);
 }
@@ -306,7 +309,7 @@ const struct executor *proxy_executor(const struct executor *commands, const str
 
 void proxy_start(struct server *s)
 {
-	static const struct link_events watch = { on_watch_ready, drop_push, NULL, NULL, on_lost };
+	static const struct link_events watch = { on_watch_ready, cache_push, NULL, NULL, on_lost };
 	static const struct link_events shared = { on_ready, NULL, NULL, NULL, on_lost };
 	struct proxy *x;
 
@@ -314,6 +317,7 @@ void proxy_start(struct server *s)
 		return;
 	x = proxy_of(s);
 	x->srv = s;
+	s->figures = proxy_figures;
 	x->worker = s->worker[0];
 	x->delay = RETRY_FIRST;
 	snprintf(x->why, sizeof(x->why), "not yet connected");
@@ -323,8 +327,9 @@ void proxy_start(struct server *s)
 	for (unsigned int i = 0; i < 2; i++)
 		link_init(&x->shared[i], x->worker->loop, &x->address, &shared, x);
 	ev_timer_init(&x->retry, on_retry, 0., 0.);
-	ev_timer_init(&x->second, on_second, 1., 1.);
-	x->retry.data = x->second.data = x;
-	ev_timer_start(x->worker->loop, &x->second);
+	ev_timer_init(&x->pulse, on_pulse, PULSE(s->cfg), PULSE(s->cfg));
+	x->retry.data = x->pulse.data = x;
+	ev_timer_start(x->worker->loop, &x->pulse);
+	cache_start(x);
 	connect_all(x);
 }

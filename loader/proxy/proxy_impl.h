@@ -15,27 +15,41 @@
 #include "proxy.h"
 #include "upstream/catalog.h"
 #include "upstream/link.h"
+#include "util/hashtable.h"
+
+struct metrics;
+struct value;
 
 #define UPSTREAM_ERROR "UPSTREAM"
+#define UNDER_WAY_MAX  1024 /* commands of a client */
 
 TAILQ_HEAD(passages, passage);
 TAILQ_HEAD(passed_list, passed);
 
-/* Why a command went up, for INFO. */
-#define PASS_REASONS(X)                                                                            \
-	X(shared) /* by a connection that clients share */                                         \
-	X(own)	  /* by one that its client has for itself */                                      \
-	X(raw)	  /* of a client that is only passed through: subscribers, MONITOR, ... */
-
-#define PASS_ENUM(name) PASS_##name,
-enum pass_reason { PASS_REASONS(PASS_ENUM) PASS_REASON_COUNT };
+/* How a command went up. */
+enum pass_way {
+	PASS_SHARED, /* by a connection that clients share */
+	PASS_OWN,    /* by one that its client has for itself */
+	PASS_RAW,    /* of a client that is only passed through: subscribers, MONITOR, ... */
+	PASS_WAYS,
+};
 
 struct proxy_stats {
-	uint64_t passed[PASS_REASON_COUNT];
+	uint64_t passed[PASS_WAYS];
 	uint64_t refused;   /* the upstream was not there */
 	uint64_t lost;	    /* under way when a connection was lost */
 	uint64_t connected; /* how often */
 	uint64_t barriers;
+	uint64_t hits, misses;
+	uint64_t filled, overtaken,
+		unkept; /* fills: kept, dropped in time, that the store refused */
+	uint64_t announced, dropped, emptied;
+};
+
+/* Keys that commands under way may change: cache.h. */
+struct guards {
+	struct cached_key **key; /* owned */
+	unsigned int count, room;
 };
 
 /* The upstream, of a server. */
@@ -46,12 +60,22 @@ struct proxy {
 	struct link watch;	 /* RESP3: order, health, and what the upstream can do */
 	struct link shared[2];	 /* RESP2 and RESP3 */
 	bool up;		 /* all of them are ready */
-	struct catalog *catalog; /* owned; NULL = not yet asked */
+	struct catalog *catalog; /* owned; NULL = never asked */
+	bool asked;		 /* it is the upstream's of now */
 	ev_timer retry;
 	double delay;  /* of the next try, in seconds */
 	char why[256]; /* it is not up */
 	bool said;     /* that is in the log */
-	ev_timer second;
+	/* the cache */
+	bool tracks;	       /* the upstream announces what changes */
+	struct hashtable keys; /* struct cached_key */
+	uint64_t keys_secret[2];
+	uint64_t lease_ns; /* monotonic: until when entries may be believed */
+	ev_timer flush;
+	unsigned int flushing; /* the database that is being emptied, if it is not empty */
+	uint64_t flush_cursor;
+
+	ev_timer pulse;
 	uint64_t ping_ns;  /* monotonic: when the PING that is under way was sent; 0 = none is */
 	uint64_t heard_ns; /* when the last one that was answered was sent */
 	struct passages answered;     /* clients that have got replies in this round */
@@ -75,10 +99,12 @@ struct passage {
 	bool base_runs; /* its unfinished call is one of ours, not of the upstream's */
 	bool started;	/* zero: not used yet */
 	bool multi, watches;
-	bool strange;	  /* its own connection has state that only the upstream knows */
-	bool raw;	  /* it is passed through, and nothing is matched */
-	bool resets;	  /* and has sent RESET since */
-	bool is_answered; /* it is in proxy.answered: */
+	bool empties;
+	struct guards queued; /* of keys that the commands since MULTI may change */
+	bool strange;	      /* its own connection has state that only the upstream knows */
+	bool raw;	      /* it is passed through, and nothing is matched */
+	bool resets;	      /* and has sent RESET since */
+	bool is_answered;     /* it is in proxy.answered: */
 	TAILQ_ENTRY(passage) answered;
 };
 
@@ -90,11 +116,13 @@ struct passed {
 	struct proxy *proxy;
 	struct passage *passage; /* NULL: the client has gone */
 	size_t bytes;
-	struct outbox reply; /* that cannot be given to the client yet */
-	bool barrier;	     /* not before all that it may have changed is known here */
-	bool ended;	     /* the reply is whole */
-	bool begun;	     /* some of it has come */
-	bool selects;	     /* it is SELECT, of: */
+	struct outbox reply;  /* that cannot be given to the client yet */
+	struct guards guards; /* of keys that it may change, until it has */
+	bool barrier;	      /* not before all that it may have changed is known here */
+	bool ended;	      /* the reply is whole */
+	bool begun;	      /* some of it has come */
+	bool empties;	      /* it is SWAPDB, which the upstream does not announce */
+	bool selects;	      /* it is SELECT, of: */
 	unsigned int db;
 };
 
@@ -112,11 +140,23 @@ struct own {
 struct proxy *proxy_of(const struct server *s);
 struct passage *passage_of(struct caller *c);
 const struct executor *proxy_base(void);
+/* Asks the upstream something on the watch; nothing is answered if it is lost. */
+void proxy_ask(struct proxy *x, void (*answer)(struct proxy *, const struct value *),
+	       unsigned int argc, const char *const *argv);
 
 /* --- pass.c --- */
 
 /* Sends the caller's command there; its reply goes to the client in order.  NULL: no memory. */
-struct passed *pass_command(struct proxy *x, struct passage *p, struct link *to, bool barrier);
+struct passed *pass_command(struct proxy *x, struct passage *p, struct link *to);
+/* The same without sending it: who makes the reply appends to `reply`, and ends it. */
+struct passed *passed_new(struct proxy *x, struct passage *p, struct link *to);
+void passed_end(struct passed *q);
+/* The same after a barrier, if it has one. */
+void passed_complete(struct passed *q);
+/* There is no reply: the upstream was lost.  To be ended as well. */
+void passed_is_lost(struct passed *q, const struct link *l);
+/* It was not sent after all. */
+void passed_forget(struct passed *q);
 /* Its call goes on when no more than so many are under way. */
 unsigned int passage_wait(struct passage *p, unsigned int enough);
 void passage_wake(struct passage *p);
@@ -133,6 +173,10 @@ void passage_leave(struct passage *p);
 /* A barrier was reached, or is not needed any more: these replies may go. */
 void passed_release(struct passed_list *list);
 size_t passage_memory(const struct passage *p);
+
+/* --- figures.c --- */
+
+void proxy_figures(struct metrics *m, struct server *s);
 
 /* --- route.c --- */
 

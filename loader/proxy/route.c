@@ -11,10 +11,9 @@
 
 #include "acl/acl.h"
 #include "database/database.h"
-#include "proxy_impl.h"
+#include "cache.h"
 #include "util/text.h"
 
-#define UNDER_WAY_MAX  1024	 /* commands of a client */
 #define UNDER_WAY_ROOM (4 << 20) /* bytes of these, one that is longer excepted */
 #define SHARED_MAX     (1 << 20) /* bytes of a command: others have to wait behind it */
 
@@ -30,6 +29,7 @@ enum special {
 	IS_WATCH,
 	IS_UNWATCH,
 	IS_WAIT,
+	IS_SWAPDB,
 	OWN,	 /* by a connection of its own, to which it stays no longer than it takes */
 	RAW,	 /* from now on everything is passed through */
 	REFUSED, /* it would make the connection another one than that of a client */
@@ -51,8 +51,8 @@ static const struct special_name specials[] = {
 	{ "function", OWN },	   { "debug", OWN },	    { "shutdown", OWN },
 	{ "subscribe", RAW },	   { "psubscribe", RAW },   { "ssubscribe", RAW },
 	{ "unsubscribe", RAW },	   { "punsubscribe", RAW }, { "sunsubscribe", RAW },
-	{ "monitor", RAW },	   { "sync", REFUSED },	    { "psync", REFUSED },
-	{ "replconf", REFUSED },   { NULL, PLAIN },
+	{ "swapdb", IS_SWAPDB },   { "monitor", RAW },	    { "sync", REFUSED },
+	{ "psync", REFUSED },	   { "replconf", REFUSED }, { NULL, PLAIN },
 };
 
 static const struct special_name client_specials[] = {
@@ -97,7 +97,7 @@ static unsigned int reset(struct passage *p)
 	if (p->count)
 		return passage_wait(p, 0);
 	own_free(p);
-	p->multi = p->watches = p->strange = p->resets = false;
+	p->multi = p->watches = p->strange = p->resets = p->empties = false;
 	return run_here(p);
 }
 
@@ -180,6 +180,59 @@ static bool wants_own(const struct proxy *x, const struct call *call)
 	return false;
 }
 
+/* What a command means for the cache. */
+struct touch {
+	struct proxy *proxy;
+	struct guards *guards;
+	bool reads_known; /* a key that is cached: others may have learnt from there what it was */
+	bool failed;	  /* no memory */
+};
+
+static void touch_key(void *arg, const struct resp_arg *key, bool writes)
+{
+	struct touch *t = arg;
+
+	if (writes)
+		t->failed |= !guards_add(t->proxy, t->guards, key->ptr, key->len);
+	else
+		t->reads_known |= cache_knows(t->proxy, key->ptr, key->len);
+}
+
+/* May it change keys that it does not name? */
+static bool may_change_more(const struct catalog_command *cmd, bool names_all, bool names_none)
+{
+	const unsigned int changes = CATALOG_WRITES | CATALOG_REPLICATES | CATALOG_ADMIN |
+				     CATALOG_MOVABLE | CATALOG_MODULE;
+
+	if (cmd->flags & (CATALOG_READS | CATALOG_PUBSUB) || !(cmd->flags & changes))
+		return false;
+	return !names_all || names_none || !(cmd->flags & CATALOG_WRITES);
+}
+
+/* Prepares the cache for what goes up.  Returns whether its reply has to wait for a barrier. */
+static bool prepare_cache(struct proxy *x, struct passage *p, enum special special,
+			  struct guards *guards, bool *failed)
+{
+	const struct call *call = &p->caller->call;
+	const struct catalog_command *cmd = catalog_find(x->catalog, call->argc, call->argv);
+	struct touch t = { .proxy = x, .guards = p->multi ? &p->queued : guards };
+	unsigned int before = t.guards->count;
+	bool all;
+
+	if (!x->tracks)
+		return false;
+	if (special == ENDS_MULTI && p->multi && call->argc == 1) {
+		*guards = p->queued;
+		p->queued = (struct guards){ 0 };
+		return true;
+	}
+	if (!cmd)
+		return !p->multi;
+	all = catalog_keys(cmd, call->argc, call->argv, touch_key, &t);
+	*failed = t.failed;
+	return !p->multi && (t.reads_known || may_change_more(cmd, all, t.guards->count == before));
+}
+
 /* The connection for this command; NULL: it has to wait, or (p->count is 0) there is no memory. */
 static struct link *link_for(struct proxy *x, struct passage *p, enum special special)
 {
@@ -189,7 +242,10 @@ static struct link *link_for(struct proxy *x, struct passage *p, enum special sp
 
 	if (p->on && p->on == own)
 		return own;
-	if (special == PLAIN && !passage_is_own(p) && !wants_own(x, &p->caller->call))
+	if (p->on == &x->watch)
+		return NULL;
+	if ((special == PLAIN || special == IS_SWAPDB) && !passage_is_own(p) &&
+	    !wants_own(x, &p->caller->call))
 		return &x->shared[resp3];
 	if (p->count)
 		return NULL;
@@ -208,8 +264,13 @@ static void note(struct passage *p, enum special special, struct passed *q)
 		p->multi |= call->argc == 1;
 		break;
 	case ENDS_MULTI:
-		if (p->multi && call->argc == 1)
-			p->multi = p->watches = false;
+		if (!p->multi || call->argc != 1)
+			break;
+		q->empties = p->empties;
+		p->multi = p->watches = p->empties = false;
+		break;
+	case IS_SWAPDB:
+		*(p->multi ? &p->empties : &q->empties) = true;
 		break;
 	case IS_WATCH:
 		p->watches |= call->argc > 1;
@@ -240,6 +301,9 @@ static unsigned int refuse(struct proxy *x, struct passage *p)
 
 static unsigned int pass(struct proxy *x, struct passage *p, enum special special)
 {
+	struct guards guards = { 0 };
+	bool barrier, failed = false;
+	struct catalog_command *cmd;
 	struct link *to;
 	struct passed *q;
 
@@ -254,14 +318,21 @@ static unsigned int pass(struct proxy *x, struct passage *p, enum special specia
 		link_words(to, 1, (const char *[]){ "PING" });
 		link_expect_any(to);
 	}
-	q = to ? pass_command(x, p, to, false) : NULL;
+	barrier = to && prepare_cache(x, p, special, &guards, &failed);
+	q = to && !failed ? pass_command(x, p, to) : NULL;
 	if (!q) {
+		guards_release(x, &guards);
 		reply_error(reply_to(p->caller), "ERR out of memory");
 		p->caller->closing = true;
 		return 0;
 	}
+	q->guards = guards;
+	q->barrier = barrier;
 	note(p, special, q);
-	x->stats.passed[to == &x->shared[0] || to == &x->shared[1] ? PASS_shared : PASS_own]++;
+	cmd = catalog_find(x->catalog, p->caller->call.argc, p->caller->call.argv);
+	if (cmd)
+		cmd->calls++;
+	x->stats.passed[to == &x->shared[0] || to == &x->shared[1] ? PASS_SHARED : PASS_OWN]++;
 	return 0;
 }
 
@@ -292,6 +363,8 @@ static bool selects_nothing(const struct passage *p)
 
 static unsigned int dispatch(struct proxy *x, struct passage *p, enum special special)
 {
+	unsigned int flags;
+
 	switch (special) {
 	case HERE:
 	case IS_HELLO:
@@ -315,6 +388,8 @@ static unsigned int dispatch(struct proxy *x, struct passage *p, enum special sp
 			return 0;
 		}
 		return pass(x, p, IS_SELECT);
+	case PLAIN:
+		return serve(x, p, &flags) ? flags : pass(x, p, PLAIN);
 	default:
 		return pass(x, p, special);
 	}

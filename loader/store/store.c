@@ -406,6 +406,16 @@ void store_refuse_writes(struct store *st, bool refuse)
 	set_read_only(st, XKV_WRITES_REFUSED, refuse);
 }
 
+void store_lease(struct store *st, uint64_t until_ns)
+{
+	__atomic_store_n(&st->cfg->lease_ns, until_ns, __ATOMIC_RELAXED);
+}
+
+bool store_is_cache(const struct store *st)
+{
+	return st->cfg->lease_ns;
+}
+
 static void hold_end(struct store *st, uint64_t now)
 {
 	uint64_t end = now < st->hold.until_ns ? now : st->hold.until_ns;

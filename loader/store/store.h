@@ -393,6 +393,13 @@ void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *he
 void store_refuse_writes(struct store *st, bool refuse);
 
 /*
+ * The store is a cache, whose entries may be believed until then (since boot, monotonic), 1: not
+ * now; 0: it is none.  XDP answers nothing of a cache after that.
+ */
+void store_lease(struct store *st, uint64_t until_ns);
+bool store_is_cache(const struct store *st);
+
+/*
  * Makes XDP leave such requests to store_datagram(), so that they do not change again and again
  * what a transaction of so many keys has read: for 10 ms and 3 us for each key, or until it is told
  * otherwise, and not if that would be for more than a fifth of the time.  One who ends a hold ends

@@ -161,7 +161,7 @@ static bool add(struct catalog *c, const struct value *row)
 	if (!e)
 		return false;
 	fold(e->name, name->text, name->len);
-	e->cmd = (struct catalog_command){ flags_of(value_item(row, 2)), e->name };
+	e->cmd = (struct catalog_command){ flags_of(value_item(row, 2)), e->name, 0 };
 	e->has_sub = subs->count;
 	read_keys(e, row);
 	if (hashtable_insert(&c->entries, &e->by_name,
@@ -175,17 +175,37 @@ static bool add(struct catalog *c, const struct value *row)
 	return true;
 }
 
-struct catalog *catalog_new(const struct value *reply)
+static struct entry *find_name(const struct catalog *c, const char *name, size_t len);
+
+static void take_counts(void *arg, const struct catalog_command *cmd)
+{
+	struct entry *e = find_name(arg, cmd->name, strlen(cmd->name));
+
+	if (e)
+		e->cmd.calls = cmd->calls;
+}
+
+struct catalog *catalog_new(const struct value *reply, const struct catalog *before)
 {
 	struct catalog *c = reply->count ? calloc(1, sizeof(*c)) : NULL;
 	bool ok = c && getrandom(c->secret, sizeof(c->secret), 0) == sizeof(c->secret);
 
 	for (size_t i = 0; ok && i < reply->count; i++)
 		ok = add(c, &reply->items[i]);
+	if (ok && before)
+		catalog_each(before, take_counts, c);
 	if (ok)
 		return c;
 	catalog_free(c);
 	return NULL;
+}
+
+void catalog_each(const struct catalog *c, void (*fn)(void *arg, const struct catalog_command *cmd),
+		  void *arg)
+{
+	for (size_t i = 0; i < c->entries.size; i++)
+		for (struct hashtable_entry *h = c->entries.slots[i]; h; h = h->next)
+			fn(arg, &((struct entry *)h)->cmd);
 }
 
 void catalog_free(struct catalog *c)
@@ -218,8 +238,8 @@ static struct entry *find_name(const struct catalog *c, const char *name, size_t
 	return NULL;
 }
 
-const struct catalog_command *catalog_find(const struct catalog *c, unsigned int argc,
-					   const struct resp_arg *argv)
+struct catalog_command *catalog_find(const struct catalog *c, unsigned int argc,
+				     const struct resp_arg *argv)
 {
 	char name[NAME_MAX_LEN + 1];
 	size_t len = argv[0].len;

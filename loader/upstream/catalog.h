@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "protocol/resp.h"
 
@@ -29,15 +30,22 @@ enum catalog_flags {
 struct catalog_command {
 	unsigned int flags;
 	const char *name; /* lower case, "config|get" */
+	uint64_t calls;	  /* counted by its user */
 };
 
-/* From the reply to COMMAND.  NULL: no memory, or it is none. */
-struct catalog *catalog_new(const struct value *reply);
+/*
+ * From the reply to COMMAND, with the counts of `before` (may be NULL).  NULL: no memory, or it is
+ * no such reply.
+ */
+struct catalog *catalog_new(const struct value *reply, const struct catalog *before);
 void catalog_free(struct catalog *c);
 
 /* NULL = unknown. */
-const struct catalog_command *catalog_find(const struct catalog *c, unsigned int argc,
-					   const struct resp_arg *argv);
+struct catalog_command *catalog_find(const struct catalog *c, unsigned int argc,
+				     const struct resp_arg *argv);
+
+void catalog_each(const struct catalog *c, void (*fn)(void *arg, const struct catalog_command *cmd),
+		  void *arg);
 
 /* Calls fn for each key of a call.  Returns whether these are all that it may use. */
 typedef void catalog_key_fn(void *arg, const struct resp_arg *key, bool writes);

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 20
+# tests/run: seconds 40
 """xkvd in front of a Redis: what clients see is that server, byte for byte.
 
 Each case talks to two servers: xkvd with `upstream`, and a Redis of its own that is configured as
-the one behind it.  XKV_UPSTREAM_SEED repeats a random case, XKV_UPSTREAM_SECONDS (default 3) is how
-long it looks.
+the one behind it.  XKV_UPSTREAM_SEED repeats a random case, XKV_UPSTREAM_SECONDS (default 1.5) is
+how long it looks.
 """
+import contextlib
 import os
 import random
 import shlex
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -21,7 +23,7 @@ from respserver import Daemon, commands, encode, wait_for
 pytest_plugins = ["respserver"]
 pytestmark = pytest.mark.sanitized
 
-SECONDS = float(os.environ.get("XKV_UPSTREAM_SECONDS") or (30 if LONG else 3))
+SECONDS = float(os.environ.get("XKV_UPSTREAM_SECONDS") or (30 if LONG else 1.5))
 SEED = int(os.environ.get("XKV_UPSTREAM_SEED") or random.getrandbits(32))
 
 
@@ -454,6 +456,436 @@ def test_random_commands(pair):
         for w in batch:
             got, wanted = (c.reply() for c in pair)
             assert got == wanted, (w, batch)
+
+
+# --- the cache ---
+
+def cached(c, key):
+    """What is cached of it, as a reply: XKV asks xkvd, not the upstream."""
+    return c.call("XKV", "GET", key)
+
+
+NOTHING = b"$-1\r\n"
+
+
+@pytest.fixture
+def own(xkv, behind):
+    """A connection to xkvd, and one to the Redis behind it; both are empty."""
+    with xkv.connect() as c, behind.connect() as other:
+        c.call("FLUSHALL")
+        yield c, other
+
+
+def test_a_string_that_was_read_is_cached(own):
+    c, other = own
+    other.call("SET", "k", "v")
+    assert cached(c, "k") == NOTHING
+    assert c.call("GET", "k") == b"$1\r\nv\r\n"
+    read_until_cached(c, "k")
+    calls = commandstats(other, "get")
+    for words, reply in ((("GET", "k"), b"$1\r\nv\r\n"), (("STRLEN", "k"), b":1\r\n"),
+                         (("EXISTS", "k", "k"), b":2\r\n"),
+                         (("GETRANGE", "k", 0, 5), b"$1\r\nv\r\n"),
+                         (("MGET", "k", "k"), b"*2\r\n" + b"$1\r\nv\r\n" * 2)):
+        assert c.call(*words) == reply
+    assert commandstats(other, "get") == calls
+    other.call("SET", "k", "w")
+    wait_for(lambda: cached(c, "k") == NOTHING, "the announcement")
+    assert c.call("GET", "k") == b"$1\r\nw\r\n"
+
+
+def commandstats(c, name):
+    text = c.call("INFO", "commandstats").decode()
+    line = [x for x in text.splitlines() if x.startswith(f"cmdstat_{name}:")]
+    return int(line[0].split("calls=")[1].split(",")[0]) if line else 0
+
+
+def test_mget_caches_what_is_missing(own):
+    c, other = own
+    other.call("MSET", "a", 1, "b", 2)
+    other.call("LPUSH", "list", 1)
+    c.call("GET", "a")
+    assert c.call("MGET", "a", "b", "none", "list") == b"*4\r\n$1\r\n1\r\n$1\r\n2\r\n$-1\r\n$-1\r\n"
+    wait_for(lambda: c.call("MGET", "a", "b", "none", "list") and cached(c, "b") != NOTHING, "it")
+    assert cached(c, "list") == cached(c, "none") == NOTHING
+
+
+@pytest.mark.parametrize("words", [
+    "SET k 2", "DEL k", "APPEND k x", "INCR k", "EXPIRE k 100", "RENAME k l", "RENAME l k",
+    "MSET a 1 k 2",
+    "GETDEL k", "SETBIT k 1 1", "FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "COPY l k REPLACE", "MOVE k 5",
+    "EVAL return+redis.call('SET',KEYS[1],2) 1 k", "EVAL return+redis.call('SET','k',2) 0",
+    "SORT n ALPHA STORE k", "BITOP NOT k k", "PFADD p x", "RESTORE l 0 x REPLACE", "LPUSH k x"])
+@pytest.mark.parametrize("inside", ["alone", "in a transaction", "as a subscriber"])
+def test_who_writes_reads_what_was_written(own, words, inside):
+    """... also if the upstream's announcement is late: not even once is the old value seen."""
+    c, other = own
+    words = [w.replace("+", " ") for w in words.split()]
+    if inside == "as a subscriber" and words[0] == "SWAPDB":
+        return
+    other.call("MSET", "k", 1, "l", 7)
+    other.call("RPUSH", "n", 1)
+    assert c.call("GET", "k") == b"$1\r\n1\r\n"
+    if inside == "in a transaction":
+        c.send(encode("MULTI") + encode(*words) + encode("EXEC") + encode("GET", "k"))
+        got = [c.reply() for _ in range(4)][3]
+    elif inside == "as a subscriber":
+        c.send(encode("UNSUBSCRIBE", "x") + encode(*words) + encode("RESET") + encode("GET", "k"))
+        got = [c.reply() for _ in range(4)][3]
+    else:
+        c.send(encode(*words) + encode("GET", "k"))
+        got = [c.reply() for _ in range(2)][1]
+    assert got == other.call("GET", "k")
+
+
+def read_until_cached(c, key):
+    """What others have just written may be announced only now, and overtake the first fill."""
+    wait_for(lambda: c.call("GET", key) and cached(c, key) != NOTHING, "the entry")
+
+
+def test_expiry(own):
+    c, other = own
+    other.call("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+    other.call("SET", "k", "v", "PX", 3000)
+    read_until_cached(c, "k")
+    assert 0 < int(c.call("XKV", "PTTL", "k")[1:-2]) <= 3000
+    wait_for(lambda: cached(c, "k") == NOTHING, "the end")
+    wait_for(lambda: c.call("GET", "k") == NOTHING, "the end at the Redis, which is later")
+    other.call("DEBUG", "SET-ACTIVE-EXPIRE", 1)
+    other.call("SET", "k", "v", "EX", 100)
+    read_until_cached(c, "k")
+    assert c.call("TTL", "k") in (b":100\r\n", b":99\r\n")
+
+
+def test_many_who_miss_ask_once(own, behind):
+    c, other = own
+    other.call("SET", "k", "v" * 100)
+    before = commandstats(other, "get")
+    others = [xkv_connection(c) for _ in range(20)]
+    other.send(encode("DEBUG", "SLEEP", "0.2"))
+    time.sleep(0.05)
+    for o in others:
+        o.send(encode("GET", "k"))
+    for o in others:
+        assert o.reply() == b"$100\r\n" + b"v" * 100 + b"\r\n"
+        o.close()
+    other.reply()
+    assert commandstats(other, "get") - before < 5
+
+
+def xkv_connection(c):
+    return type(c)(c.sock.getpeername()[1])
+
+
+def test_keys_and_values_of_all_sizes(own):
+    c, other = own
+    for size in (0, 1, 100, 1500, 70_000, 1_000_000, 1_048_576, 1_048_577, 3_000_000):
+        for key in ("", "k", "k" * 250, "k" * 300, "k" * 70_000):
+            c.call("SET", key, b"v" * size)
+            want = b"$%d\r\n%s\r\n" % (size, b"v" * size)
+            assert c.call("GET", key) == want
+            assert c.call("GET", key) == want
+            assert c.call("STRLEN", key) == b":%d\r\n" % size
+
+
+class Relay(threading.Thread):
+    """Stands between xkvd and the Redis, and passes on what a case lets it pass on."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.target = port
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.pairs = []  # of a connection: [to xkvd, to the Redis, what xkvd has sent first]
+        self.held = {}  # by the socket that it was read from: bytes that wait
+        self.start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                down, _ = self.listener.accept()
+                up = socket.create_connection(("127.0.0.1", self.target))
+                pair = [down, up, b""]
+                self.pairs.append(pair)
+                for source, sink in ((down, up), (up, down)):
+                    threading.Thread(target=self.pump, args=(pair, source, sink),
+                                     daemon=True).start()
+
+    def pump(self, pair, source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if source is pair[0]:
+                    pair[2] += data[:1000]
+                if source in self.held:
+                    self.held[source] += data
+                else:
+                    sink.sendall(data)
+        for sock in pair[:2]:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def find(self, watch):
+        """The watch is the connection that has asked for announcements; the shared one of RESP2."""
+        last = max(i for i, p in enumerate(self.pairs) if b"TRACKING" in p[2])
+        return self.pairs[last] if watch else \
+            next(p for p in self.pairs[last:] if b"HELLO" not in p[2])
+
+    def hold(self, watch, upwards=False):
+        source = self.find(watch)[1 - upwards]
+        self.held[source] = b""
+        return source
+
+    def waits(self, source, text):
+        wait_for(lambda: text in self.held[source], f"{text} to come")
+
+    def release(self, source, upto=None):
+        """All, or what is before the end of a text."""
+        data = self.held[source]
+        pair = [p for p in self.pairs if source in p][0]
+        cut_at = data.index(upto) + len(upto) if upto else len(data)
+        if upto:
+            self.held[source] = data[cut_at:]
+        else:
+            del self.held[source]
+        pair[1 if source is pair[0] else 0].sendall(data[:cut_at])
+
+
+@pytest.fixture(scope="module")
+def relayed(store, behind, tmp_path_factory):
+    relay = Relay(behind.port)
+    with store(tmp_path_factory.mktemp("relayed"), "--upstream", f"redis://127.0.0.1:{relay.port}",
+               "--cache-max-stale", "3000") as daemon:
+        wait_for(lambda: is_up(daemon), "the upstream")
+        yield daemon, relay
+        relay.listener.close()
+
+
+@pytest.fixture
+def held(relayed):
+    xkv, relay = relayed
+    with xkv.connect() as a, xkv.connect() as b:
+        a.call("FLUSHALL")
+        a.call("SET", "k", "old")
+        yield a, b, relay
+        for source in list(relay.held):
+            relay.release(source)
+
+
+OLD, NEW = b"$3\r\nold\r\n", b"$3\r\nnew\r\n"
+
+
+@pytest.mark.parametrize("write", ["SET k new", "MULTI|SET k new|EXEC",
+                                   "EVAL return+redis.call('SET',KEYS[1],'new') 1 k"])
+def test_fill_that_a_write_overtakes(held, write):
+    """The fill was executed before the write; its reply comes later, the announcement last."""
+    a, b, relay = held
+    watch = relay.hold(True)
+    a.send(encode("GET", "k"))
+    relay.waits(watch, b":-1\r\n")
+    for words in write.split("|"):
+        b.send(encode(*(w.replace("+", " ") for w in words.split())))
+    time.sleep(0.1)
+    relay.release(watch, b":-1\r\n")
+    assert a.reply() in (OLD, NEW)
+    if write.startswith("SET"):  # others wait for a barrier, which is still held
+        assert b.reply() == b"+OK\r\n"
+    a.send(encode("GET", "k"))
+    time.sleep(0.1)
+    relay.release(watch)
+    assert a.reply() == NEW
+
+
+def test_write_under_way_keeps_fills_from_being_kept(held):
+    a, b, relay = held
+    shared = relay.hold(False, upwards=True)
+    b.send(encode("SET", "k", "new"))
+    relay.waits(shared, b"new")
+    assert a.call("GET", "k") == OLD  # the write has not been executed
+    watch = relay.hold(True)
+    relay.release(shared)
+    assert b.reply() == b"+OK\r\n"
+    a.send(encode("GET", "k"))
+    time.sleep(0.1)
+    relay.release(watch)
+    assert a.reply() == NEW
+
+
+def test_what_a_script_has_written_is_seen_with_its_reply(held):
+    a, b, relay = held
+    read_until_cached(a, "k")
+    watch = relay.hold(True)
+    b.send(encode("EVAL", "return redis.call('SET', 'k', 'new')", 0))
+    relay.waits(watch, b"invalidate")
+    assert a.call("GET", "k") == OLD  # nobody has been told yet that it is done
+    relay.release(watch)
+    assert b.reply() == b"+OK\r\n"
+    assert a.call("GET", "k") == NEW
+
+
+def test_silence_ends_belief(held):
+    """What the upstream has not confirmed for long is asked for again."""
+    a, b, relay = held
+    read_until_cached(a, "k")
+    watch = relay.hold(True)
+    assert a.call("GET", "k") == OLD
+    with type(a)(relay.target) as other:
+        other.call("SET", "k", "new")
+    assert a.call("GET", "k") == OLD  # it was not said yet
+    time.sleep(3.1)
+    a.send(encode("GET", "k"))
+    relay.waits(watch, b"new")
+    relay.release(watch)
+    assert a.reply() == NEW
+
+
+def test_announcement_cut_in_the_middle(held):
+    a, b, relay = held
+    read_until_cached(a, "k")
+    watch = relay.hold(True)
+    with type(a)(relay.target) as other:
+        other.call("SET", "k", "new")
+    relay.waits(watch, b"k\r\n")
+    relay.release(watch, b"invali")
+    pair = relay.find(True)
+    del relay.held[watch]
+    for sock in pair[:2]:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+    wait_for(lambda: b.call("PING") == b"+PONG\r\n", "a new connection")
+    assert a.call("GET", "k") == NEW
+
+
+class History:
+    """
+    Clients on both sides count keys up, and read them: every value is newer than the one before, so
+    each read says how old it is.  What a client of xkvd has been told is old enough is never
+    unseen; what others have written may be, for a moment.
+    """
+
+    KEYS = [f"h{i}" for i in range(4)]
+
+    def __init__(self, xkv, behind, seconds, cuts):
+        self.ports = {"xkv": xkv, "behind": behind}
+        self.end = time.monotonic() + seconds
+        self.lock = threading.Lock()
+        self.known = dict.fromkeys(self.KEYS, 0)  # acknowledged to somebody at xkvd
+        self.written = {k: [(0, 0)] for k in self.KEYS}  # at the Redis: (when, value)
+        self.wrong = []
+        self.reads = self.lost = 0
+        self.cuts = cuts
+
+    def connect(self, side):
+        while True:
+            try:
+                return self.ports[side].connect()
+            except OSError:
+                time.sleep(0.01)
+
+    def writer(self, side, seed):
+        rng, c = random.Random(seed), self.connect(side)
+        while time.monotonic() < self.end:
+            key = rng.choice(self.KEYS)
+            try:
+                value = self.count_up(rng, c, key)
+            except (ConnectionError, ValueError, OSError):
+                self.lost += 1
+                c.close()
+                c = self.connect(side)
+                continue
+            with self.lock:
+                if side == "xkv":
+                    self.known[key] = max(self.known[key], value)
+                self.written[key].append((time.monotonic(), value))
+            time.sleep(rng.choice([0, 0, 0.001]))
+        c.close()
+
+    def count_up(self, rng, c, key):
+        how = rng.randrange(4)
+        if how == 0:
+            return int(c.call("EVAL", f"return redis.call('INCR', '{key}')", 0)[1:])
+        if how == 1:
+            c.send(encode("MULTI") + encode("INCR", key) + encode("EXEC"))
+            return int(numbers([c.reply() for _ in range(3)][2], b"*1\r\n:")[0])
+        return int(c.call("INCR", key)[1:])
+
+    def reader(self, seed):
+        rng, c = random.Random(seed), self.connect("xkv")
+        last = dict.fromkeys(self.KEYS, 0)
+        while time.monotonic() < self.end:
+            keys = rng.sample(self.KEYS, rng.choice([1, 1, 2, 4]))
+            with self.lock:
+                least = {k: self.known[k] for k in keys}
+            began = time.monotonic()
+            try:
+                values = self.read(rng, c, keys)
+            except (ConnectionError, ValueError, OSError):
+                c.close()
+                c = self.connect("xkv")
+                continue
+            for k, v in zip(keys, values):
+                self.reads += 1
+                stale = [w for t, w in list(self.written[k]) if t < began - 1.3 and w > v]
+                if v < last[k] or v < least[k] or stale:
+                    self.wrong.append((k, v, "before", last[k], "known", least[k], stale[-1:]))
+                last[k] = max(last[k], v)
+            if rng.random() < 0.02:
+                time.sleep(0.01)
+        c.close()
+
+    def read(self, rng, c, keys):
+        how = rng.randrange(8)
+        if how == 0:
+            c.send(encode("LLEN", "none") + b"".join(encode("GET", k) for k in keys))
+            c.reply()
+            return [int(number(c.reply())) for _ in keys]
+        if how == 1:
+            c.send(encode("MULTI") + b"".join(encode("GET", k) for k in keys) + encode("EXEC"))
+            for _ in range(len(keys) + 1):
+                c.reply()
+            return [int(x) for x in numbers(c.reply())]
+        if how < 5:
+            return [int(x) for x in numbers(c.call("MGET", *keys))]
+        c.send(b"".join(encode("GET", k) for k in keys))
+        return [int(number(c.reply())) for _ in keys]
+
+    def cutter(self):
+        rng = random.Random(7)
+        while time.monotonic() < self.end:
+            time.sleep(rng.random() / 3)
+            cut(self.ports["behind"])
+
+    def run(self):
+        jobs = [threading.Thread(target=self.writer, args=(s, i))
+                for i, s in enumerate(["xkv", "xkv", "behind"])]
+        jobs += [threading.Thread(target=self.reader, args=(i,)) for i in range(3)]
+        if self.cuts:
+            jobs.append(threading.Thread(target=self.cutter))
+        for job in jobs:
+            job.start()
+        for job in jobs:
+            job.join()
+        assert not self.wrong, self.wrong[:5]
+        assert self.reads > 100
+
+
+def number(reply):
+    if reply[:1] != b"$":
+        raise ValueError(reply)
+    return reply.split(b"\r\n")[1]
+
+
+def numbers(reply, begin=b"*"):
+    if not reply.startswith(begin):
+        raise ValueError(reply)
+    return reply.split(b"\r\n")[2::2] if begin == b"*" else [reply[len(begin):]]
+
+
+@pytest.mark.parametrize("cuts", [False, True])
+def test_no_read_is_older_than_it_may_be(own, xkv, behind, cuts):
+    own[0].call("MSET", *(w for k in History.KEYS for w in (k, 0)))
+    history = History(xkv, behind, SECONDS, cuts)
+    history.run()
+    print(history.reads, "reads,", history.lost, "lost")
 
 
 # --- bad days ---

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What is kept of the upstream's strings, in database 0 of the store, and when it may be believed.
+ *
+ * The upstream is asked on one connection, the watch, for a value (a fill, fill.c), and announces
+ * there that it has changed (CLIENT TRACKING): so what it says of a key comes in the order in which
+ * it was true.  An entry is true from its fill on, until it is announced that it is not.  A fill
+ * is overtaken, and not kept, if that comes before all of the fill is here; and if a command that
+ * may write the key passes meanwhile, on whatever connection: its entry is dropped before it is
+ * sent, and nobody may fill it until its reply is here.
+ *
+ * The lease says how long entries may be believed without a sign of life: a PING that has come back
+ * on the watch proves that all is known that was announced before it was sent.
+ */
+#ifndef XKV_PROXY_CACHE_H
+#define XKV_PROXY_CACHE_H
+
+#include "proxy_impl.h"
+
+/* A key that something is under way about; others have none. */
+struct cached_key {
+	struct hashtable_entry by_name;
+	unsigned int writes;   /* commands under way that may change it */
+	struct filled *filled; /* the fill that will keep it; NULL = none */
+	size_t len;
+	char name[];
+};
+
+/* A key of a fill. */
+struct filled {
+	struct request request; /* PTTL */
+	struct fill *fill;
+	struct cached_key *key;
+	bool overtaken;	    /* the value is not to be kept */
+	unsigned int index; /* in the reply */
+	const char *value;  /* in that; NULL: there is none */
+	size_t len;
+};
+
+/* One who waits for the reply of a fill. */
+struct fill_waiter {
+	TAILQ_ENTRY(fill_waiter) next;
+	/* The reply in RESP3; NULL: the upstream was lost.  Called once. */
+	void (*got)(struct fill_waiter *w, const char *reply, size_t len);
+};
+TAILQ_HEAD(fill_waiters, fill_waiter);
+
+/* --- cache.c --- */
+
+/* The key's, made if there is none.  NULL: no memory. */
+struct cached_key *cached_key(struct proxy *x, const void *name, size_t len);
+/* After its `writes` or `filled` have changed: forgets it if there is nothing left. */
+void cached_key_end(struct proxy *x, struct cached_key *k);
+/* Is it in the cache, or will it be? */
+bool cache_knows(struct proxy *x, const void *name, size_t len);
+/* It is true no longer. */
+void cache_drop(struct proxy *x, const void *name, size_t len);
+/* Nothing is, from this moment on. */
+void cache_empty(struct proxy *x);
+/* Keeps what a fill has brought, for `ttl_ms` from `since_ms` (Unix time) on; -1 = for ever. */
+void cache_keep(struct proxy *x, const struct filled *f, uint64_t since_ms, int64_t ttl_ms);
+/* Is this a key whose value is to be kept? */
+bool cache_wants(const struct proxy *x, const struct resp_arg *key);
+/* Reads an entry.  False: it is not there, or must not be believed now. */
+bool cache_read(struct proxy *x, const struct resp_arg *key, struct store_entry *e);
+
+/* Entries may be believed until then (monotonic), by us and by the driver; 0: not any more. */
+void cache_lease(struct proxy *x, uint64_t until_ns);
+void cache_start(struct proxy *x);
+void cache_free(struct proxy *x);
+/* The watch has connected: has the upstream announce what changes. */
+void cache_connect(struct proxy *x);
+/* What the upstream announces. */
+void cache_push(struct link *l, const char *frame, size_t len);
+
+/* A command that may change a key goes up; later, it is done.  False: no memory. */
+bool guards_add(struct proxy *x, struct guards *g, const void *name, size_t len);
+void guards_release(struct proxy *x, struct guards *g);
+
+/* --- fill.c --- */
+
+/*
+ * Asks the upstream for the values of GET (one key) or MGET, and keeps those that it may.  `w` gets
+ * the reply, also that of one that is under way already.  False: no memory.
+ */
+bool fill_send(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
+	       struct fill_waiter *w);
+
+/* --- serve.c --- */
+
+/* Is it a read that the cache can answer?  Then it was answered, or sent: *flags as route(). */
+bool serve(struct proxy *x, struct passage *p, unsigned int *flags);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The figures of an upstream: INFO (XKV INFO upstream) and /metrics. */
+#include "cache.h"
+
+#include <stdio.h>
+
+#include "util/clock.h"
+#include "util/metrics.h"
+
+/* clang-format off */
+static void passed_figures(struct metrics *m, const struct proxy *x)
+{
+	static const char *const ways[] = { "shared", "own", "raw" };
+	static const char *const names[] = { "passed_shared", "passed_own", "passed_raw" };
+
+	_Static_assert(sizeof(ways) / sizeof(ways[0]) == PASS_WAYS, "each has a name");
+	for (unsigned int i = 0; i < PASS_WAYS; i++) {
+		const struct label labels[] = { { "way", ways[i] }, {} };
+		const struct figure figures[] = {
+			{ names[i], COUNT(x->stats.passed[i]), "xkv_upstream_passed_total", "commands that were passed to the upstream, by a connection that clients share, by one of the client's own, or of a client that is only passed through" },
+		};
+
+		metrics_show(m, NULL, labels, figures);
+	}
+}
+
+static void show_command(void *arg, const struct catalog_command *cmd)
+{
+	struct metrics *m = arg;
+	char name[160];
+	const struct label labels[] = { { "cmd", cmd->name }, {} };
+	const struct figure figures[] = {
+		{ name, COUNT(cmd->calls), "xkv_upstream_commands_total", "commands that were passed to the upstream, by name" },
+	};
+
+	snprintf(name, sizeof(name), "passed_cmd_%s", cmd->name);
+	if (cmd->calls)
+		metrics_show(m, NULL, labels, figures);
+}
+
+void proxy_figures(struct metrics *m, struct server *s)
+{
+	const struct proxy *x = proxy_of(s);
+	const struct proxy_stats *st = &x->stats;
+	uint64_t now = monotonic_ns();
+	const struct figure figures[] = {
+		{ "upstream", TEXT(x->address.text) },
+		{ "upstream_version", TEXT(s->version[0] ? s->version : "unknown") },
+		{ "upstream_up", GAUGE(x->up), "xkv_upstream_up", "1: commands can be passed to the upstream" },
+		{ "upstream_error", TEXT(x->up ? "" : x->why) },
+		{ "upstream_caches", GAUGE(x->tracks), "xkv_upstream_caches", "1: the upstream announces changes, so strings are cached" },
+		{ "upstream_lease_ms", GAUGE(x->lease_ns > now ? (x->lease_ns - now) / 1000000 : 0), "xkv_upstream_lease_ms", "milliseconds for which entries may still be believed without a sign of life of the upstream" },
+		{ "upstream_connects", COUNT(st->connected), "xkv_upstream_connects_total", "times that the upstream was connected to" },
+		{ "upstream_own_connections", GAUGE(x->own_count), "xkv_upstream_own_connections", "connections to the upstream that one client has for itself" },
+		{ "cache_hits", COUNT(st->hits), "xkv_cache_hits_total", "commands over TCP that the cache has answered" },
+		{ "cache_misses", COUNT(st->misses), "xkv_cache_misses_total", "reads over TCP that it could not answer" },
+		{ "cache_filled", COUNT(st->filled), "xkv_cache_filled_total", "values that were kept" },
+		{ "cache_overtaken", COUNT(st->overtaken), "xkv_cache_overtaken_total", "values that were not kept, because the key was changed meanwhile" },
+		{ "cache_unkept", COUNT(st->unkept), "xkv_cache_unkept_total", "values that the store did not take: too long, or no room" },
+		{ "cache_announced", COUNT(st->announced), "xkv_cache_announced_total", "changes of keys that the upstream has announced" },
+		{ "cache_dropped", COUNT(st->dropped), "xkv_cache_dropped_total", "entries that were dropped because of a change" },
+		{ "cache_emptied", COUNT(st->emptied), "xkv_cache_emptied_total", "times that all entries were dropped at once" },
+		{ "barriers", COUNT(st->barriers), "xkv_upstream_barriers_total", "PINGs that replies have waited for" },
+		{ "refused", COUNT(st->refused), "xkv_upstream_refused_total", "commands that were refused because the upstream was not there" },
+		{ "lost", COUNT(st->lost), "xkv_upstream_lost_total", "commands under way when a connection to the upstream was lost" },
+	};
+
+	metrics_show(m, NULL, NULL, figures);
+	passed_figures(m, x);
+	if (x->catalog)
+		catalog_each(x->catalog, show_command, m);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Fills: GET or MGET on the watch, and PTTL of each key that is to be kept.  Those who wait have
+ * the reply as soon as it is there; it is kept when the last PTTL is, if it was not overtaken.
+ *
+ * What expires is kept for what it had left when the upstream was asked, so it is gone here first.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache.h"
+#include "store/store.h"
+#include "upstream/value.h"
+#include "util/text.h"
+
+struct fill {
+	struct request request; /* GET or MGET */
+	struct proxy *proxy;
+	struct fill_waiters waiters;
+	uint64_t sent_ms; /* Unix time */
+	bool single;	  /* GET */
+	bool replied;
+	struct outbox reply;
+	char *bytes; /* of the reply; owned */
+	const struct value *value;
+	unsigned int count, left; /* keys, and replies to PTTL that are still to come */
+	struct filled key[];
+};
+
+static void forget(struct fill *f)
+{
+	value_free(f->value);
+	outbox_free(&f->reply);
+	free(f->bytes);
+	free(f);
+}
+
+/* Nothing more comes of this key. */
+static void key_end(struct filled *k)
+{
+	struct fill *f = k->fill;
+
+	if (k->key->filled == k)
+		k->key->filled = NULL;
+	cached_key_end(f->proxy, k->key);
+	if (!--f->left && f->replied)
+		forget(f);
+}
+
+static void ttl_reply(struct link *l, struct request *r, const char *bytes, size_t len, bool end)
+{
+	struct filled *k = (struct filled *)r;
+	struct fill *f = k->fill;
+	char text[TEXT_NUMBER_MAX + 4];
+	int64_t ttl;
+
+	(void)l;
+	outbox_append(&f->reply, bytes, len);
+	if (!end)
+		return;
+	len = f->reply.bytes < sizeof(text) ? f->reply.bytes : 0;
+	if (len)
+		outbox_flatten(&f->reply, text);
+	outbox_free(&f->reply);
+	/* -1: it does not expire; -2: it is not there any more */
+	if (len > 3 && text[0] == ':' && text_to_i64(text + 1, len - 3, &ttl) && ttl >= -1 &&
+	    k->value && !k->overtaken)
+		cache_keep(f->proxy, k, f->sent_ms, ttl);
+	key_end(k);
+}
+
+static void ttl_lost(struct link *l, struct request *r)
+{
+	(void)l;
+	key_end((struct filled *)r);
+}
+
+static const struct request_kind ttl_kind = { ttl_reply, ttl_lost };
+
+/* Tells who waits. */
+static void tell(struct fill *f, const char *bytes, size_t len)
+{
+	struct fill_waiter *w;
+
+	f->replied = true;
+	while ((w = TAILQ_FIRST(&f->waiters))) {
+		TAILQ_REMOVE(&f->waiters, w, next);
+		w->got(w, bytes, len);
+	}
+	if (!f->left)
+		forget(f);
+}
+
+/* Where the values of its keys are. */
+static void find_values(struct fill *f)
+{
+	const struct value *v = f->value;
+
+	for (unsigned int i = 0; v && i < f->count; i++) {
+		const struct value *item = v->type == '*' ? value_item(v, f->key[i].index) : v;
+
+		if (item->type != '$')
+			continue;
+		f->key[i].value = item->text;
+		f->key[i].len = item->len;
+	}
+}
+
+static void fill_reply(struct link *l, struct request *r, const char *bytes, size_t len, bool end)
+{
+	struct fill *f = (struct fill *)r;
+
+	outbox_append(&f->reply, bytes, len);
+	if (!end)
+		return;
+	len = f->reply.bytes;
+	f->bytes = f->reply.failed ? NULL : malloc(len);
+	if (f->bytes)
+		outbox_flatten(&f->reply, f->bytes);
+	else
+		link_fail(l, "out of memory");
+	outbox_free(&f->reply);
+	f->reply.failed = false;
+	f->value = f->bytes ? value_parse(f->bytes, len) : NULL;
+	find_values(f);
+	tell(f, f->bytes, len);
+}
+
+static void fill_lost(struct link *l, struct request *r)
+{
+	struct fill *f = (struct fill *)r;
+
+	(void)l;
+	for (unsigned int i = 0; i < f->count; i++)
+		f->key[i].overtaken = true;
+	tell(f, NULL, 0);
+}
+
+static const struct request_kind fill_kind = { fill_reply, fill_lost };
+
+/* One for the same key is under way, and still true. */
+static bool join(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
+		 struct fill_waiter *w)
+{
+	struct cached_key *k = argc == 2 ? cached_key(x, argv[1].ptr, argv[1].len) : NULL;
+	bool can = k && k->filled && !k->filled->overtaken && !k->filled->fill->replied &&
+		   k->filled->fill->count == 1 && k->filled->fill->single;
+
+	if (can)
+		TAILQ_INSERT_TAIL(&k->filled->fill->waiters, w, next);
+	else if (k)
+		cached_key_end(x, k);
+	return can;
+}
+
+/* Will this key be kept? */
+static void add_key(struct fill *f, const struct resp_arg *arg, unsigned int index)
+{
+	struct filled *k = &f->key[f->count];
+	struct cached_key *key;
+
+	if (!cache_wants(f->proxy, arg))
+		return;
+	key = cached_key(f->proxy, arg->ptr, arg->len);
+	if (!key)
+		return;
+	if (key->writes || key->filled) {
+		cached_key_end(f->proxy, key);
+		return;
+	}
+	*k = (struct filled){ .request.kind = &ttl_kind, .fill = f, .key = key, .index = index };
+	key->filled = k;
+	f->count++;
+}
+
+bool fill_send(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
+	       struct fill_waiter *w)
+{
+	static const struct resp_arg pttl = { .ptr = "PTTL", .len = 4 };
+	struct fill *f;
+
+	if (join(x, argc, argv, w))
+		return true;
+	f = calloc(1, sizeof(*f) + (argc - 1) * sizeof(f->key[0]));
+	if (!f)
+		return false;
+	f->request.kind = &fill_kind;
+	f->proxy = x;
+	f->single = argc == 2 && text_is(argv[0].ptr, argv[0].len, "get");
+	f->sent_ms = store_now_ms(x->srv->store);
+	TAILQ_INIT(&f->waiters);
+	TAILQ_INSERT_TAIL(&f->waiters, w, next);
+	for (unsigned int i = 1; i < argc; i++)
+		add_key(f, &argv[i], i - 1);
+	f->left = f->count;
+	link_call(&x->watch, argc, argv);
+	link_sent(&x->watch, &f->request);
+	for (unsigned int i = 0; i < f->count; i++) {
+		link_call(
+			&x->watch, 2,
+			(struct resp_arg[]){
+				pttl, { .ptr = f->key[i].key->name, .len = f->key[i].key->len } });
+		link_sent(&x->watch, &f->key[i].request);
+	}
+	return true;
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Reads that the cache answers: GET, MGET, STRLEN, EXISTS, GETRANGE, SUBSTR, if all of their keys
+ * are there.  If not, GET and MGET fill it; the others pass, as what is asked for once need not be
+ * kept.
+ *
+ * A hit is answered at once while nothing of the client is under way but other reads of this kind,
+ * and waits in line behind them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache.h"
+#include "database/database.h"
+#include "store/store.h"
+
+/* Replies, if all that it needs is in the cache.  False: it is not, or the command is not right. */
+typedef bool serve_fn(struct proxy *x, const struct call *call, struct reply *r);
+
+static bool serve_get(struct proxy *x, const struct call *call, struct reply *r)
+{
+	struct store_entry e;
+
+	if (call->argc != 2 || !cache_read(x, &call->argv[1], &e))
+		return false;
+	reply_bulk(r, e.value, e.value_len);
+	return true;
+}
+
+static bool serve_mget(struct proxy *x, const struct call *call, struct reply *r)
+{
+	struct store_entry e;
+
+	if (call->argc < 2)
+		return false;
+	reply_array(r, call->argc - 1);
+	for (unsigned int i = 1; i < call->argc; i++) {
+		if (!cache_read(x, &call->argv[i], &e))
+			return false;
+		reply_bulk(r, e.value, e.value_len);
+	}
+	return true;
+}
+
+static bool serve_strlen(struct proxy *x, const struct call *call, struct reply *r)
+{
+	struct store_entry e;
+
+	if (call->argc != 2 || !cache_read(x, &call->argv[1], &e))
+		return false;
+	reply_int(r, (int64_t)e.value_len);
+	return true;
+}
+
+static bool serve_exists(struct proxy *x, const struct call *call, struct reply *r)
+{
+	struct store_entry e;
+
+	if (call->argc < 2)
+		return false;
+	for (unsigned int i = 1; i < call->argc; i++)
+		if (!cache_read(x, &call->argv[i], &e))
+			return false;
+	reply_int(r, call->argc - 1);
+	return true;
+}
+
+static bool serve_range(struct proxy *x, const struct call *call, struct reply *r)
+{
+	int64_t first, last;
+	struct store_entry e;
+
+	if (call->argc != 4 || !text_to_i64(call->argv[2].ptr, call->argv[2].len, &first) ||
+	    !text_to_i64(call->argv[3].ptr, call->argv[3].len, &last) ||
+	    !cache_read(x, &call->argv[1], &e))
+		return false;
+	if (range_is_backward(first, last) || !range_resolve(&first, &last, (int64_t)e.value_len))
+		reply_bulk(r, "", 0);
+	else
+		reply_bulk(r, (const char *)e.value + first, (size_t)(last - first + 1));
+	return true;
+}
+
+struct served {
+	const char *name;
+	serve_fn *fn;
+	bool fills;
+};
+
+static const struct served *served_by(const struct resp_arg *name)
+{
+	static const struct served all[] = {
+		{ "get", serve_get, true },	    { "mget", serve_mget, true },
+		{ "strlen", serve_strlen, false },  { "exists", serve_exists, false },
+		{ "getrange", serve_range, false }, { "substr", serve_range, false },
+	};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (arg_is(name, all[i].name))
+			return &all[i];
+	return NULL;
+}
+
+/* ---- fills -------------------------------------------------------------------------- */
+
+/* A client's read that waits for one. */
+struct filling {
+	struct fill_waiter waiter;
+	struct passed *passed;
+};
+
+/* Strings are the same in both protocols, and nulls are not: there is nothing else in it. */
+static void append_reply(struct passed *q, const char *reply, size_t len)
+{
+	bool resp2 = q->passage->caller->session.reply.protocol == PROTOCOL_RESP2;
+	const char *end = reply + len, *rest;
+
+	while (reply < end) {
+		rest = end;
+		if (resp2 && *reply == '_') {
+			outbox_append(&q->reply, "$-1\r\n", 5);
+			rest = reply + 3;
+		} else if (*reply == '*') {
+			rest = (const char *)memchr(reply, '\n', (size_t)(end - reply)) + 1;
+			outbox_append(&q->reply, reply, (size_t)(rest - reply));
+		} else if (*reply == '$') {
+			rest = (const char *)memchr(reply, '\n', (size_t)(end - reply)) + 1;
+			rest += strtoull(reply + 1, NULL, 10) + 2;
+			outbox_append(&q->reply, reply, (size_t)(rest - reply));
+		} else {
+			outbox_append(&q->reply, reply, (size_t)(rest - reply));
+		}
+		reply = rest;
+	}
+}
+
+static void got(struct fill_waiter *w, const char *reply, size_t len)
+{
+	struct filling *f = (struct filling *)w;
+
+	if (!reply)
+		passed_is_lost(f->passed, &f->passed->proxy->watch);
+	else if (f->passed->passage)
+		append_reply(f->passed, reply, len);
+	passed_end(f->passed);
+	free(f);
+}
+
+static bool ask_upstream(struct proxy *x, struct passage *p)
+{
+	const struct call *call = &p->caller->call;
+	struct filling *f = calloc(1, sizeof(*f));
+	struct passed *q = f ? passed_new(x, p, &x->watch) : NULL;
+
+	if (q) {
+		f->waiter.got = got;
+		f->passed = q;
+		if (fill_send(x, call->argc, call->argv, &f->waiter))
+			return true;
+		passed_forget(q);
+	}
+	free(f);
+	return false;
+}
+
+/* ---- serving ------------------------------------------------------------------------- */
+
+/* The reply waits for those before it. */
+static bool stand_in_line(struct proxy *x, struct passage *p, struct reply *r)
+{
+	struct passed *q = passed_new(x, p, &x->watch);
+
+	if (!q)
+		return false;
+	outbox_splice(&q->reply, &r->out);
+	passed_end(q);
+	return true;
+}
+
+static bool hit(struct proxy *x, struct passage *p, const struct served *s)
+{
+	struct reply *to = reply_to(p->caller), part;
+	bool done;
+
+	if (!p->count && s->fn == serve_get) {
+		done = serve_get(x, &p->caller->call, to);
+	} else {
+		reply_part(&part, to);
+		done = s->fn(x, &p->caller->call, &part);
+		if (done && !p->count)
+			reply_splice(to, &part);
+		else if (done)
+			done = stand_in_line(x, p, &part);
+		reply_free(&part);
+	}
+	x->stats.hits += done;
+	return done;
+}
+
+bool serve(struct proxy *x, struct passage *p, unsigned int *flags)
+{
+	const struct call *call = &p->caller->call;
+	const struct served *s = served_by(&call->argv[0]);
+
+	*flags = 0;
+	if (!s || !x->up || !x->tracks || passage_is_own(p) || (p->on && p->on != &x->watch))
+		return false;
+	if (hit(x, p, s))
+		return true;
+	x->stats.misses++;
+	if (!s->fills || call->argc < 2 || (call->argc != 2 && s->fn == serve_get))
+		return false;
+	if (p->count >= UNDER_WAY_MAX) {
+		*flags = passage_wait(p, p->count / 2);
+		return true;
+	}
+	return ask_upstream(x, p);
+}
