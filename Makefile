@@ -53,7 +53,7 @@ SSL_LIBS   := $(shell pkg-config --libs openssl 2>/dev/null || echo -lssl -lcryp
 HTTP_LIBS  := $(shell pkg-config --libs libmicrohttpd 2>/dev/null) # none: no http-port
 LUA_LIBS   := -llua5.1-cjson -llua5.1-bitop -llua5.1
 XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd $(LUA_LIBS) $(SSL_LIBS) $(HTTP_LIBS) -lm -lpthread
-CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf $(SSL_LIBS)
+CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf $(SSL_LIBS) -lm
 BENCH_LIBS := -lxdp -lbpf -ljansson -lhiredis -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-exchange xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)

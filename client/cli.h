@@ -12,6 +12,7 @@
  *   tcp.c       the connection of these: TCP or a Unix socket, TLS, user and password
  *   check.c     the command check, which reads the pinned maps
  *   hot.c       the command hot, which reads the pinned maps
+ *   capacity.c  the command capacity, which needs no server
  *   doctor.c    the command doctor: doctor.h lists its files
  *   output.c    prints results: on a terminal, in a pipe, as JSON
  *
@@ -123,6 +124,10 @@ int cmd_check(struct cli *c, int argc, struct word *argv);
 /* ---- hot.c ---- */
 
 int cmd_hot(struct cli *c, int argc, struct word *argv);
+
+/* ---- capacity.c ---- */
+
+int cmd_capacity(struct cli *c, int argc, struct word *argv);
 
 /* ---- doctor.c ---- */
 

@@ -28,6 +28,7 @@
 #include <xdp/libxdp.h>
 
 #include "bpf/layout.h"
+#include "bpf/sizes.h"
 #include "scratch.h"
 #include "upgrade.h"
 #include "xkv.skel.h"
@@ -245,16 +246,6 @@ void bpf_map_path(char *path, size_t len, const struct config *cfg, int id)
 	snprintf(path, len, "%s/%s", cfg->pin_dir, bpf_map_names[id]);
 }
 
-/* Buckets of `index` for so many keys: a power of two. */
-static unsigned int buckets_for(unsigned int max_keys)
-{
-	unsigned int buckets = 1;
-
-	while (buckets * XKV_KEYS_PER_BUCKET < max_keys && buckets < (1U << 28))
-		buckets *= 2;
-	return buckets;
-}
-
 /*
  * Keys that the index is made for where max-keys does not say: a million, or what maxmemory is good
  * for, so that the index takes 3 to 6 % of it.
@@ -402,7 +393,7 @@ static int size_maps(struct bpf *b, const struct config *cfg)
 {
 	struct bpf_map *map;
 
-	b->buckets = buckets_for(keys_for(cfg));
+	b->buckets = xkv_buckets_for(keys_for(cfg));
 	map = bpf_object__find_map_by_name(b->object, bpf_map_names[BPF_INDEX]);
 	return bpf_map__set_max_entries(map, b->buckets);
 }

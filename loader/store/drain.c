@@ -57,7 +57,7 @@ static int make_slot(struct store_ctx *ctx, unsigned int class, size_t need)
 	int ret;
 
 	if (class == XKV_CLASS_LARGE)
-		return span_take_large(ctx->st, ctx->request, large_units(need));
+		return span_take_large(ctx->st, ctx->request, xkv_units(need));
 	ret = span_carve(ctx->st, class);
 	return ret ? ret : take_slot_of(ctx, class);
 }

@@ -143,7 +143,7 @@ int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 {
 	struct store *st = ctx->st;
 	unsigned int class = class_for(st, need), busy = 0;
-	unsigned int count = class == XKV_CLASS_LARGE ? large_units(need) : 1; /* units, or slots */
+	unsigned int count = class == XKV_CLASS_LARGE ? xkv_units(need) : 1; /* units, or slots */
 	struct xkv_slots_args args = {
 		.cmd = XKV_SLOTS_ALLOC,
 		.class = class,

@@ -29,6 +29,7 @@
 #include "kernel/bpf.h"
 #include "bpf/condition.h"
 #include "bpf/layout.h"
+#include "bpf/sizes.h"
 #include "feed.h"
 #include "lookup.h"
 #include "store.h"
@@ -254,9 +255,6 @@ int pages_add(struct store *st, unsigned int want);
  */
 int page_remove(struct store *st, uint32_t number);
 
-/* Kernel memory of a page: the array and a page for its struct bpf_array. */
-#define XKV_PAGE_COST (XKV_PAGE_BYTES + 4096ULL)
-
 /*
  * Takes `count` neighbouring free units from the fullest page that has them.  Returns false if no
  * page has; else *page and *first locate the first unit.  The caller holds units_lock.
@@ -279,7 +277,6 @@ struct span {
 	char *base; /* address of the page */
 };
 
-#define SPAN_UNITS_MAX 64 /* in a span of a class; a large value may have more */
 /* a span has at most 1/64 of the store's units, so that it can be drained into the others */
 #define SPAN_STORE_SHARE 64
 
@@ -356,12 +353,6 @@ static inline bool class_is_empty(const struct store *st, unsigned int class)
 		heads |= __atomic_load_n(&list[i].head[0], __ATOMIC_ACQUIRE) |
 			 __atomic_load_n(&list[i].head[1], __ATOMIC_ACQUIRE);
 	return !(heads & XKV_REF_MASK);
-}
-
-/* Units of a slot of XKV_CLASS_LARGE. */
-static inline unsigned int large_units(size_t need)
-{
-	return (need + XKV_UNIT_BYTES - 1) / XKV_UNIT_BYTES;
 }
 
 /* ---- drain.c ---- */

@@ -524,7 +524,7 @@ static unsigned int units_for(const struct store *st, unsigned int class, unsign
 	if (class == XKV_CLASS_LARGE)
 		return count > promised ? count : promised;
 	least = span_least(st->classes[class].slot_bytes);
-	units = large_units((size_t)count * st->classes[class].slot_bytes);
+	units = xkv_units((size_t)count * st->classes[class].slot_bytes);
 	return units > least ? units : least;
 }
 

@@ -23,27 +23,11 @@
 
 /* ---- size classes -------------------------------------------------------- */
 
-/*
- * Small sizes differ by 16 bytes: entries consist of words, so half a step is wasted on average.
- * Sizes from 256 bytes on differ by an eighth.  Those that XDP cannot write (above XKV_SLOT_WINDOW)
- * differ by a quarter, up to XKV_LARGE; above that each slot has a span of its own.
- */
-static uint32_t next_size(uint32_t size)
-{
-	uint32_t step = 16;
-
-	if (size >= XKV_SLOT_WINDOW)
-		step = size / 4;
-	else if (size >= 256)
-		step = size / 8;
-	return (size + step + 7) & ~7U;
-}
-
 void classes_init(struct store *st)
 {
-	uint32_t size = 40, class = 0, lists = 1;
+	uint32_t size = XKV_CLASS_FIRST, class = 0, lists = 1;
 
-	for (; size < XKV_LARGE; size = next_size(size))
+	for (; size < XKV_LARGE; size = xkv_class_next(size))
 		st->classes[class ++].slot_bytes = size;
 	st->classes[class ++].slot_bytes = XKV_LARGE;
 	st->classes[XKV_CLASS_LARGE].slot_bytes = XKV_SLOT_MAX;

@@ -120,7 +120,7 @@ static void span_name(struct store *st, uint32_t page, uint32_t first, unsigned 
 
 unsigned int span_least(uint32_t slot_bytes)
 {
-	unsigned int best = large_units(slot_bytes), least = ~0U;
+	unsigned int best = xkv_units(slot_bytes), least = ~0U;
 
 	for (unsigned int units = best; units <= SMALLEST_MAX; units++) {
 		unsigned int over = units * XKV_UNIT_BYTES % slot_bytes / units;
@@ -143,12 +143,12 @@ static unsigned int units_wanted(const struct store *st, unsigned int class)
 	uint64_t units = st->mem.class[class].units / GROWTH_SHARE;
 	uint64_t most = st->mem.pages_used * (uint64_t)XKV_UNITS / SPAN_STORE_SHARE;
 
-	if (most > SPAN_UNITS_MAX)
-		most = SPAN_UNITS_MAX;
+	if (most > XKV_SPAN_UNITS_MAX)
+		most = XKV_SPAN_UNITS_MAX;
 	if (units > most)
 		units = most;
 	/* only as many as the slots that fit into them need */
-	units = large_units(units * XKV_UNIT_BYTES / slot_bytes * slot_bytes);
+	units = xkv_span_units(units, slot_bytes);
 	return units > least ? units : least;
 }
 

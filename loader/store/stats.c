@@ -9,8 +9,6 @@
 
 #include "impl.h"
 
-#define HOT_COST (64 + sizeof(struct xkv_hot_key) + sizeof(struct xkv_hot)) /* with htab_elem */
-
 static const char *const counter_names[] = {
 #define COUNTER_NAME(name) #name,
 	XKV_COUNTERS(COUNTER_NAME)
@@ -160,13 +158,11 @@ void store_parts(const struct store *st, struct store_part parts[STORE_PARTS])
 	const struct store_part all[STORE_PARTS] = {
 		{ "index", (uint64_t)st->bpf.buckets * sizeof(struct xkv_bucket) },
 		{ "pages", st->mem.pages_used * XKV_PAGE_COST },
-		{ "dedup_cache", (uint64_t)XKV_DEDUP_SETS * sizeof(struct xkv_dedup_set) },
-		{ "requests", ((uint64_t)XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS + st->cpus) *
-				      sizeof(struct xkv_request) },
-		{ "transactions", (uint64_t)XKV_TXN_FIRST * sizeof(struct xkv_txn_key) },
-		{ "hot_keys", (uint64_t)XKV_HOT_KEYS * HOT_COST },
-		{ "counters", (uint64_t)st->cpus * XKV_FRONTENDS *
-				      (sizeof(struct xkv_counters) + sizeof(struct xkv_tally)) },
+		{ "dedup_cache", xkv_table_bytes(XKV_TABLE_DEDUP, st->cpus) },
+		{ "requests", xkv_table_bytes(XKV_TABLE_REQUESTS, st->cpus) },
+		{ "transactions", xkv_table_bytes(XKV_TABLE_TRANSACTIONS, st->cpus) },
+		{ "hot_keys", xkv_table_bytes(XKV_TABLE_HOT_KEYS, st->cpus) },
+		{ "counters", xkv_table_bytes(XKV_TABLE_COUNTERS, st->cpus) },
 	};
 
 	memcpy(parts, all, sizeof(all));

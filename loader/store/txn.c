@@ -156,12 +156,12 @@ static int take_all_large(struct commit *c)
 	size_t need;
 
 	for (unsigned int i = 0; i < c->count; i++)
-		*units += large_units(large_need(c, i));
+		*units += xkv_units(large_need(c, i));
 	for (unsigned int i = 0; i < c->count && !ret; i++) {
 		need = large_need(c, i);
 		if (need)
 			ret = take_large(c, &c->ctx->st->txn_key[i], need);
-		*units -= large_units(need);
+		*units -= xkv_units(need);
 	}
 	*units = 0;
 	return ret;
