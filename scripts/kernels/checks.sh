@@ -110,7 +110,7 @@ ends() {
 	succeeds "$nic: xkv check" xkv check
 	guest end_xkvd TERM
 	succeeds "$nic: detach" xkvd --detach --interface "$device"
-	check "$nic: no XDP program" 0 "$(guest ip link show "$device" | grep -c xdp)"
+	check "$nic: no XDP program" 0 "$(guest "for dev in $device; do ip link show \$dev; done" | grep -c xdp)"
 }
 
 # smoke_batched NIC DEVICE SERVER SIDE: the device redirects to itself; with a kill -9 between
@@ -210,6 +210,39 @@ all_stacked() {
 		ip link set low0 master up0"
 	guest 'ip link del low0' || true
 	guest 'in_client ip link del xkv1.5' || true
+	for mode in active-backup balance-rr balance-alb; do both_legs "$mode"; done
+}
+
+# both_legs MODE: a bond of xkv0 and xkv2, of which each is asked alone, as its client's side is
+both_legs() {
+	local nic="both legs of a bond, $1" device=xkv0 server=10.77.3.1 side=inside leg client
+	if ! guest "ip link add up0 type bond mode $1 miimon 50" >output; then
+		report skipped "$nic: $(tail -n 1 output)"
+		return
+	fi
+	guest "ip link add xkv2 type veth peer name xkv3; ip link set xkv3 netns client"
+	guest "in_client ethtool -K xkv3 tx off"
+	guest "in_client ip link set xkv3 xdpdrv obj /bin/pass.bpf.o sec xdp"
+	for leg in xkv0 xkv2; do
+		guest "ip link set $leg down; ip link set $leg master up0; ip link set $leg up"
+	done
+	guest "ip link set up0 up; ip addr add $server/24 dev up0"
+	start 'xkv0 xkv2' native --bind "$server"
+	for client in xkv1 xkv3; do
+		guest 'in_client ip link set xkv1 down; in_client ip link set xkv3 down'
+		guest "in_client ip link set $client up; in_client ip addr add 10.77.3.2/24 dev $client"
+		for _ in {1..50}; do
+			[[ $(on inside timeout 1 redis-cli -h "$server" ping) != PONG ]] || break
+		done
+		check "$nic: attached" 1 "$(info xkv_attached)"
+		check "$nic: set over UDP, $client" OK "$(ask xkv set udp two)"
+		check "$nic: get over TCP, $client" two "$(ask redis-cli get udp)"
+		burst
+		guest "in_client ip addr del 10.77.3.2/24 dev $client"
+	done
+	device='xkv0 xkv2' ends
+	guest 'in_client ip link set xkv1 up; ip link del up0; ip link del xkv2' >output || true
+	guest 'ip link set xkv0 nomaster; ip link set xkv0 up' >output || true
 }
 
 # c_test NAME: each case of a C test counts; what passed is shown as one line

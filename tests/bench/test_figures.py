@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 27
+# tests/run: seconds 11
 # tests/run: once
 """make figures: statistics, rounds, tables, plots, the document; and one short run of all of it."""
 import csv

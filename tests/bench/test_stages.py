@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 26
+# tests/run: seconds 5
 # tests/run: once
 """
 make bench-stages: its programs load on a running store's maps, each answers as it should, and

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 40
+# tests/run: seconds 18
 # tests/run: once
 """Client libraries of other languages, and what stands on them, do their work with xkvd.
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 70
+# tests/run: seconds 40
 """Attaching by xkvd and by `ip link`: pins, adoption, and what is refused."""
 import contextlib
 import fcntl

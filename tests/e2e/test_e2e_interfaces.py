@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 15
+# tests/run: seconds 10
 """One store behind several interfaces: legs of a bond, or networks of their own."""
 import contextlib
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 40
+# tests/run: seconds 55
 """Commands over TCP that the driver answers: the same replies, in order, each executed once."""
 import contextlib
 import fcntl

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 15
+# tests/run: seconds 25
 """Transactions over TCP are atomic for clients that XDP serves, and survive kill -9 of xkvd."""
 import contextlib
 import threading

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: slow
-# tests/run: seconds 4
+# tests/run: unsanitized
+# tests/run: seconds 62
 """Scripts that take long: what others get meanwhile, and how the scripts are ended."""
 import contextlib
 import secrets

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 3
+# tests/run: seconds 17
 """MONITOR: the lines that Redis sends, to whom, and what becomes of those who do not read them."""
 import re
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 6
+# tests/run: seconds 40
 """EVAL, EVALSHA, SCRIPT: what scripts may do, what they see, and what they leave behind."""
 import hashlib
 import os

@@ -13,7 +13,7 @@ TMP=$(mktemp -d)
 OUT=$TMP/out
 trap 'rm -rf "$TMP"' EXIT
 
-mkdir -p "$TMP"/{tests/e2e,scripts,build/tests,build/san/tests}
+mkdir -p "$TMP"/{tests/{e2e,resp},scripts,build/tests,build/san/tests}
 cp tests/run "$TMP/tests/"
 touch "$TMP/build/xkvd" "$TMP/build/san/xkvd"
 unset CI XKV_BUILD XKV_TEST_PREFIX
@@ -30,7 +30,7 @@ run() {
 sum() {
 	[[ $(tail -n 1 "$TMP/out") = "$1" && $status = "$2" ]] || fail "$3: status $status"
 	[[ $(grep -c ' passed, .* failed, ' "$TMP/out") = 1 ]] || fail "one sum only"
-	rm -f "$TMP"/tests/test_* "$TMP"/tests/e2e/test_* "$TMP"/build/tests/* "$TMP"/build/san/tests/*
+	rm -f "$TMP"/tests/{,e2e/,resp/}test_* "$TMP"/build/tests/* "$TMP"/build/san/tests/*
 	ok "$3"
 }
 
@@ -110,19 +110,20 @@ two_builds() {
 	program tests/test_env.sh <<<'[[ $XKV_BUILD = */build || $XKV_BUILD = */build/san ]]'
 	program tests/test_once.sh <<<'# tests/run: once'
 	program tests/test_slow.sh <<<'# tests/run: slow'
+	program tests/resp/test_time.sh <<<'# tests/run: unsanitized'
 	program tests/e2e/test_far.sh <<<'exit 0'
 	program tests/e2e/test_chosen.py <<<$'import pytest\n@pytest.mark.sanitized\ndef test_a():\n    pass\n@pytest.mark.long\ndef test_b():\n    pass\ndef test_c():\n    pass'
 }
 two_builds
 run --build build --build build/san
 grep -q 'san/test_chosen.py: test_a' "$TMP/out" || fail "the second build is named"
-sum "11 passed, 0 failed, 0 skipped" 0 "two builds, one sum: of the second a choice"
+sum "12 passed, 0 failed, 0 skipped" 0 "two builds, one sum: of the second a choice"
 two_builds
 run --tier fast --build build --build build/san
-sum "3 passed, 0 failed, 0 skipped" 0 "fast: one build, nothing slow, and nothing end to end"
+sum "4 passed, 0 failed, 0 skipped" 0 "fast: one build, nothing slow, and nothing end to end"
 two_builds
 run --tier long --build build --build build/san
-sum "15 passed, 0 failed, 0 skipped" 0 "long: everything on both"
+sum "17 passed, 0 failed, 0 skipped" 0 "long: everything on both"
 
 # Each notes when it begins and ends.
 # shellcheck disable=SC2016 # for the inner shell
