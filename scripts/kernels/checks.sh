@@ -110,7 +110,8 @@ ends() {
 	succeeds "$nic: xkv check" xkv check
 	guest end_xkvd TERM
 	succeeds "$nic: detach" xkvd --detach --interface "$device"
-	check "$nic: no XDP program" 0 "$(guest "for dev in $device; do ip link show \$dev; done" | grep -c xdp)"
+	check "$nic: no XDP program" 0 \
+		"$(guest "for dev in $device; do ip link show \$dev; done" | grep -c xdp)"
 }
 
 # smoke_batched NIC DEVICE SERVER SIDE: the device redirects to itself; with a kill -9 between
@@ -230,7 +231,8 @@ both_legs() {
 	start 'xkv0 xkv2' native --bind "$server"
 	for client in xkv1 xkv3; do
 		guest 'in_client ip link set xkv1 down; in_client ip link set xkv3 down'
-		guest "in_client ip link set $client up; in_client ip addr add 10.77.3.2/24 dev $client"
+		guest "in_client ip link set $client up"
+		guest "in_client ip addr add 10.77.3.2/24 dev $client"
 		for _ in {1..50}; do
 			[[ $(on inside timeout 1 redis-cli -h "$server" ping) != PONG ]] || break
 		done
