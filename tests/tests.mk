@@ -63,6 +63,9 @@ $(BUILD)/tests/packet/test_commits.o: $(BUILD)/tests/packet/commits.skel.h
 $(BUILD)/tests/test_commits: private XLDFLAGS += -Wl,--wrap=bpf_object__open_mem
 $(BUILD)/tests/test_libxkv_once: private XLDFLAGS += -Wl,--wrap=clock_gettime,--wrap=send
 
+$(BUILD)/tests/test_powercut: private XLDFLAGS += $(POWERCUT:%=-Wl,--wrap=%)
+POWERCUT := openat write pwrite fsync fdatasync ftruncate renameat unlinkat close
+
 $(BUILD)/tests/respd $(BUILD)/tests/test_snapshot: \
 	private XLDFLAGS += -Wl,--wrap=store_scan,--wrap=store_do
 

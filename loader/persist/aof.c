@@ -369,22 +369,20 @@ static int hand_on(struct reader *r, const struct aof_sink *sink, unsigned int a
 /* ---- blocks ----------------------------------------------------------------- */
 
 /*
- * Has a sector nothing of this range?  A file grows, so what the disk has not written of it yet is
- * zero.  `from` is where a write began.
+ * May a sector lack the end of what is written in it, or all?  A file grows, so what the disk has
+ * not written of it yet is zero.
  */
 static bool has_empty_sector(struct reader *r, uint64_t from, uint64_t end)
 {
-	char sector[SECTOR];
-	bool empty = false;
+	char last = 1;
 
-	for (uint64_t at = from, next; at < end && !empty; at = next) {
-		next = (at / SECTOR + 1) * SECTOR;
+	for (uint64_t next; from < end && last; from = next) {
+		next = (from / SECTOR + 1) * SECTOR;
 		next = next < end ? next : end;
-		empty = pread(r->fd, sector, next - at, (off_t)at) == (ssize_t)(next - at);
-		for (uint64_t i = 0; empty && i < next - at; i++)
-			empty = !sector[i];
+		if (pread(r->fd, &last, 1, (off_t)next - 1) != 1)
+			return false;
 	}
-	return empty;
+	return !last;
 }
 
 /* Does what follows say that the disk had what is at this offset? */

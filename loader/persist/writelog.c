@@ -35,7 +35,7 @@
 #define RETRY_NS   1000000000  /* after a write that has failed */
 #define SYNC_NS	   1000000000  /* everysec */
 #define LATE_NS	   2000000000  /* not on the disk for longer: writes are refused */
-#define REBASE_NS  5000000000  /* between two tries to write a base that is needed */
+#define REBASE_NS  5000000000  /* after one that has failed, to write a base that is needed */
 #define REWRITE_NS 60000000000 /* the same, of one that is not */
 #define CLOSE_NS   5000000000  /* at the end, for what is in the feed yet */
 #define NO_DB	   (-1)
@@ -93,7 +93,11 @@ static struct {
 	pthread_t rewrite_thread;
 	bool rewrite_joinable;
 	bool rewrite_wanted; /* BGREWRITEAOF */
-	bool broken;	     /* what is on the disk is not to be relied on: a base is needed */
+	/*
+	 * What is on the disk is not to be relied on: a base is needed.  So often that was found;
+	 * up to which a base has mended it, or will, the one that is being written.
+	 */
+	unsigned int damages, mended, mends;
 	uint64_t rewrite_began_ns, rewrite_tried_ns;
 	atomic_bool rewrite_stop;
 	_Atomic uint64_t rewrite_keys;
@@ -134,6 +138,12 @@ static bool wait_until(pthread_cond_t *cond, uint64_t until_ns)
 	ts.tv_sec += (time_t)(left / 1000000000);
 	ts.tv_nsec = (long)(left % 1000000000);
 	return !pthread_cond_timedwait(cond, &state.lock, &ts);
+}
+
+/* With the lock. */
+static bool is_broken(void)
+{
+	return state.damages != state.mended;
 }
 
 /* ---- state that others see -------------------------------------------------- */
@@ -180,7 +190,7 @@ static void note_success(void)
 	bool failed;
 
 	pthread_mutex_lock(&state.lock);
-	failed = !state.info.write_ok && !state.broken;
+	failed = !state.info.write_ok && !is_broken();
 	if (failed) {
 		state.info.write_ok = true;
 		state.info.error[0] = '\0';
@@ -233,13 +243,28 @@ void writelog_status(struct writelog_info *out)
 	pthread_mutex_unlock(&state.lock);
 }
 
+static int open_existing(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Opens the directory, which is there after a power cut, too.  Its descriptor, or -errno. */
+static int make_dir(const char *path)
+{
+	int ret = mkdir(path, 0750) && errno != EEXIST ? -errno : directory_sync_name(path);
+
+	return ret ? ret : open_existing(path);
+}
+
 /* ---- the disk ---------------------------------------------------------------- */
 
 /* Is there something to sync for those who have asked for it?  With the lock. */
 static bool is_wanted(void)
 {
 	return state.info.synced < state.wanted && state.info.synced < state.info.written &&
-	       !state.broken;
+	       !is_broken();
 }
 
 /*
@@ -267,7 +292,7 @@ static int sync_now(void)
 		state.info.synced = written;
 		state.synced_size = size;
 	}
-	state.broken |= ret != 0;
+	state.damages += ret != 0;
 	state.info.delayed += monotonic_ns() - began > SYNC_NS;
 	pthread_cond_broadcast(&state.changed);
 	pthread_mutex_unlock(&state.lock);
@@ -283,7 +308,7 @@ static int sync_now(void)
 /* Is what is on the disk a whole log, and as far as this position?  With the lock. */
 static bool is_synced(uint64_t position)
 {
-	return state.info.synced >= position && !state.info.waits_for_base && !state.broken;
+	return state.info.synced >= position && !state.info.waits_for_base && !is_broken();
 }
 
 uint64_t writelog_awaits(bool *writers)
@@ -358,10 +383,39 @@ static bool sync_is_due(void)
 	       !(state.no_sync_on_rewrite && state.rewrite_began_ns);
 }
 
+/*
+ * Has somebody moved the directory away, or removed it?  What is written then goes nowhere.  With
+ * `syncing`.
+ */
+static bool is_gone(void)
+{
+	struct stat there, ours;
+
+	return stat(state.path, &there) || fstat(state.dir_fd, &ours) ||
+	       there.st_dev != ours.st_dev || there.st_ino != ours.st_ino ||
+	       (state.fd >= 0 && !fstat(state.fd, &ours) && !ours.st_nlink);
+}
+
+static void look_for_files(void)
+{
+	bool known, gone;
+
+	pthread_mutex_lock(&state.syncing);
+	gone = is_gone();
+	pthread_mutex_unlock(&state.syncing);
+	pthread_mutex_lock(&state.lock);
+	known = is_broken();
+	state.damages += gone && !known;
+	pthread_mutex_unlock(&state.lock);
+	if (gone && !known)
+		note_failure("the directory %s, or a file in it, is gone; a new base is needed",
+			     state.path);
+}
+
 static void *sync_main(void *arg)
 {
 	uint64_t next = monotonic_ns() + SYNC_NS;
-	bool wanted;
+	bool wanted, due;
 
 	(void)arg;
 	pthread_mutex_lock(&state.lock);
@@ -372,10 +426,11 @@ static void *sync_main(void *arg)
 			continue;
 		}
 		next = monotonic_ns() + SYNC_NS;
-		if (!wanted && !sync_is_due())
-			continue;
+		due = wanted || sync_is_due();
 		pthread_mutex_unlock(&state.lock);
-		sync_now();
+		if (due)
+			sync_now();
+		look_for_files();
 		pthread_mutex_lock(&state.lock);
 	}
 	pthread_mutex_unlock(&state.lock);
@@ -553,7 +608,7 @@ static void on_gap(void *arg)
 {
 	(void)arg;
 	pthread_mutex_lock(&state.lock);
-	state.broken = true;
+	state.damages++;
 	pthread_mutex_unlock(&state.lock);
 	note_failure("changes are missing; a new base is needed");
 }
@@ -650,7 +705,7 @@ static bool is_awaited(void)
 	if (!atomic_load(&state.awaited))
 		return false;
 	pthread_mutex_lock(&state.lock);
-	awaited = state.info.synced < state.info.written && !state.broken;
+	awaited = state.info.synced < state.info.written && !is_broken();
 	pthread_mutex_unlock(&state.lock);
 	return awaited;
 }
@@ -752,7 +807,7 @@ static int put_manifest(const struct manifest *m)
 	if (!unsynced)
 		return ret;
 	pthread_mutex_lock(&state.lock);
-	state.broken = true;
+	state.damages++;
 	pthread_mutex_unlock(&state.lock);
 	note_failure("syncing the directory %s failed; a new base is needed", state.path);
 	return 0;
@@ -794,14 +849,35 @@ static int switch_next(uint64_t position)
 	return 0;
 }
 
+/* Makes the directory that is gone.  -EEXIST: there is another log where it was. */
+static int remake_dir(void)
+{
+	int fd = make_dir(state.path);
+
+	if (fd >= 0 && !faccessat(fd, state.manifest_name, F_OK, 0)) {
+		close(fd);
+		fd = -EEXIST;
+	}
+	if (fd < 0)
+		return fd;
+	pthread_mutex_lock(&state.syncing);
+	close(state.dir_fd);
+	state.dir_fd = fd;
+	pthread_mutex_unlock(&state.syncing);
+	manifest_free(&state.manifest);
+	return 0;
+}
+
 /* Begins a log that is none before it has a base: until then the one before is in force. */
 static int switch_pending(uint64_t position)
 {
 	const struct replay_tail none = { 0 };
 	uint64_t size;
 	uint32_t sum;
-	int fd = increment_make(TEMP_INCR, position, &none, &size, &sum);
+	int fd = is_gone() ? remake_dir() : 0;
 
+	if (!fd)
+		fd = increment_make(TEMP_INCR, position, &none, &size, &sum);
 	if (fd < 0)
 		return fd;
 	state.base_incr = manifest_last(&state.manifest, 'i') + 1;
@@ -818,6 +894,9 @@ static void switch_increment(void)
 	uint64_t position = feed_reached(consumer_reader(state.consumer));
 	int ret;
 
+	pthread_mutex_lock(&state.lock);
+	state.mends = state.damages;
+	pthread_mutex_unlock(&state.lock);
 	if (state.switching == SWITCH_PENDING)
 		ret = switch_pending(position);
 	else
@@ -1010,7 +1089,8 @@ static void conclude(int ret)
 	info->rewrites++;
 	info->rewrites_failed = ret ? info->rewrites_failed + 1 : 0;
 	if (!ret) {
-		info->waits_for_base = state.broken = false;
+		info->waits_for_base = false;
+		state.mended = state.mends;
 		info->size += others - state.others;
 		info->size_at_base = info->size;
 		state.others = others;
@@ -1082,7 +1162,7 @@ int writelog_rewrite(void)
 		return -EINPROGRESS;
 	}
 	state.rewrite_began_ns = state.rewrite_tried_ns = monotonic_ns();
-	state.switching = state.info.waits_for_base || state.broken ? SWITCH_PENDING : SWITCH_NEXT;
+	state.switching = state.info.waits_for_base || is_broken() ? SWITCH_PENDING : SWITCH_NEXT;
 	pthread_mutex_unlock(&state.lock);
 	rewrite_reap();
 	atomic_store(&state.rewrite_keys, 0);
@@ -1115,7 +1195,8 @@ void writelog_second(void)
 	if (!state.on)
 		return;
 	pthread_mutex_lock(&state.lock);
-	needed = (state.info.waits_for_base || state.broken) && since > REBASE_NS;
+	needed = (state.info.waits_for_base || is_broken()) &&
+		 since > (state.info.rewrite_ok ? RETRY_NS : REBASE_NS);
 	grown = has_grown() && (state.info.rewrite_ok || since > REWRITE_NS);
 	pthread_mutex_unlock(&state.lock);
 	if (grown && !state.rewrite_began_ns)
@@ -1149,17 +1230,12 @@ static int open_dir(const struct config *cfg, bool make, char *err, size_t err_l
 	snprintf(state.path, sizeof(state.path), "%s/%s", cfg->dir, cfg->appenddirname);
 	snprintf(state.file, sizeof(state.file), "%s", cfg->appendfilename);
 	snprintf(state.manifest_name, sizeof(state.manifest_name), "%s.manifest", state.file);
-	if (make && mkdir(state.path, 0750) && errno != EEXIST) {
-		ret = -errno;
-		snprintf(err, err_len, "the directory %s cannot be made: %s", state.path,
-			 strerror(-ret));
-		return ret;
-	}
-	state.dir_fd = open(state.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (state.dir_fd >= 0)
+	ret = make ? make_dir(state.path) : open_existing(state.path);
+	state.dir_fd = ret < 0 ? -1 : ret;
+	if (ret >= 0)
 		return 0;
-	ret = -errno;
-	snprintf(err, err_len, "the directory %s cannot be opened: %s", state.path, strerror(-ret));
+	snprintf(err, err_len, "the directory %s cannot be %s: %s", state.path,
+		 make ? "made" : "opened", strerror(-ret));
 	return ret;
 }
 
@@ -1428,7 +1504,8 @@ static int writelog_begin(struct store *st, const struct config *cfg, bool servi
 					     .written = state.now.position,
 					     .size = state.others + state.now.size };
 	state.info.size_at_base = state.info.size;
-	state.failed = state.in_txn = state.broken = false;
+	state.failed = state.in_txn = false;
+	state.damages = state.mended = 0;
 	state.functions = state.safe.functions = state.now.functions = 0;
 	state.bases = state.safe.bases = state.now.bases = 0;
 	state.retry_ns = state.unsynced_ns = state.sync_ns = state.writing_ns = 0;

@@ -4,7 +4,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
 #include <linux/fs.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -66,6 +69,19 @@ int file_copy(int from, uint64_t bytes, int dir_fd, const char *name, int flags)
 		ret = -errno;
 	if (close(to) && !ret)
 		ret = -errno;
+	return ret;
+}
+
+int directory_sync_name(const char *path)
+{
+	char copy[PATH_MAX];
+	int fd, ret;
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ret = fd < 0 || fsync(fd) ? -errno : 0;
+	if (fd >= 0)
+		close(fd);
 	return ret;
 }
 

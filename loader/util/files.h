@@ -18,6 +18,9 @@ int file_write(int fd, const char *bytes, size_t len, uint64_t at);
  */
 int file_copy(int from, uint64_t bytes, int dir_fd, const char *name, int flags);
 
+/* Has the disk take the name of this file, or directory: that is in the directory above. */
+int directory_sync_name(const char *path);
+
 /* How much is in a directory; -1: it cannot be read. */
 int directory_count(const char *path);
 

@@ -3,11 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "files.h"
 
 int replace_begin(struct replacement *r, const char *path)
 {
@@ -43,19 +44,6 @@ static int copy_owner(const struct replacement *r)
 	return 0;
 }
 
-static int sync_directory(const char *path)
-{
-	char copy[PATH_MAX];
-	int fd, ret;
-
-	snprintf(copy, sizeof(copy), "%s", path);
-	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ret = fd < 0 || fsync(fd) ? -errno : 0;
-	if (fd >= 0)
-		close(fd);
-	return ret;
-}
-
 static int put_into_place(const struct replacement *r)
 {
 	int ret = copy_owner(r);
@@ -64,7 +52,7 @@ static int put_into_place(const struct replacement *r)
 		return ret;
 	if (fflush(r->out) || fsync(fileno(r->out)) || rename(r->temporary, r->path))
 		return -errno;
-	return sync_directory(r->path);
+	return directory_sync_name(r->path);
 }
 
 int replace_end(struct replacement *r, int error)

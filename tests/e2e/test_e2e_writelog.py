@@ -614,7 +614,7 @@ def test_truncated_and_damaged(xkvd):
     d = xkvd(*OPTIONS)
     for i in range(10):
         d.redis().set(f"key-{i}", "value")
-    written(d)
+        written(d)  # a block of its own
     d.stop()
     d.detach()
     path, = increments(d)
