@@ -92,6 +92,7 @@ struct xkv_slot {
 		struct {
 			__u8 key_len; /* of an entry: 1..XKV_KEY_MAX; 0 = free; else: */
 #define XKV_KEY_LONG   251	      /* of an entry whose key is longer: see below */
+#define XKV_KEY_SOUGHT 253	      /* free, and perhaps in no list: see slots_seek() of xkvd */
 #define XKV_KEY_PARKED 254	      /* free, but in no list: its span is draining */
 #define XKV_KEY_CHAIN  255	      /* not an entry, but an overflow bucket */
 			__u8 db;      /* of an entry: see xkv_config.stored */
@@ -985,7 +986,7 @@ _Static_assert(sizeof(struct xkv_dedup) == 128, "layout");
 _Static_assert(sizeof(struct xkv_txn_key) == 64 + XKV_HASH_WORDS * 8, "layout");
 _Static_assert(sizeof(struct xkv_feed_record) == 56, "layout");
 _Static_assert(sizeof(struct xkv_class) == 64 * (1 + XKV_LISTS), "layout");
-_Static_assert(XKV_KEY_MAX < XKV_KEY_LONG && XKV_KEY_LONG < XKV_KEY_PARKED, "layout");
+_Static_assert(XKV_KEY_MAX < XKV_KEY_LONG && XKV_KEY_LONG < XKV_KEY_SOUGHT, "layout");
 _Static_assert(XKV_PADDED(XKV_KEY_LONG) == XKV_HASH_WORDS * 8, "layout");
 _Static_assert(XKV_SLOT_NEED(XKV_KEY_LONG, XKV_PAYLOAD_MAX4) <= XKV_SLOT_WINDOW, "layout");
 _Static_assert(XKV_SLOT_MAX <= XKV_PAGE_BYTES - sizeof(struct xkv_page), "layout");

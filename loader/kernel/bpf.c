@@ -347,15 +347,15 @@ static int adopt_map(struct bpf *b, const struct config *cfg, int id, struct rep
 }
 
 /* Slots that xkvd had in hand are noted there, for the next transaction for instance. */
-static void warn_of_slots(const struct config *cfg, int id)
+static bool lost_slots(const struct config *cfg, int id)
 {
 	char path[512];
 
 	bpf_map_path(path, sizeof(path), cfg, id);
-	if ((id == BPF_BATCH || id == BPF_TXN) && access(path, F_OK))
-		log_warning("%s is missing: what xkvd had in hand when it ended, some slots that "
-			    "`xkv check` names, is lost until `xkvd --detach`",
-			    path);
+	if ((id != BPF_BATCH && id != BPF_TXN) || !access(path, F_OK))
+		return false;
+	log_warning("%s is missing: what xkvd had in hand when it ended is looked for", path);
+	return true;
 }
 
 /*
@@ -385,7 +385,7 @@ static int adopt_maps(struct bpf *b, const struct config *cfg, struct replaced *
 			    "--pin-dir %s`, and the next start loads the last snapshot",
 			    cfg->pin_dir, missing, cfg->pin_dir);
 	for (int id = 0; b->adopted && id < BPF_MAPS; id++)
-		warn_of_slots(cfg, id);
+		b->lost |= lost_slots(cfg, id);
 	return 0;
 }
 

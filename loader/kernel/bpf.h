@@ -42,7 +42,8 @@ struct bpf {
 	int slots;		   /* of SEC("syscall") xkv_slots */
 	int commit;		   /* of SEC("syscall") xkv_commit */
 	unsigned int buckets;	   /* of `index` */
-	bool adopted;		   /* the maps were there before */
+	bool adopted;		   /* the maps were there before, ... */
+	bool lost;		   /* ... but one that notes what slots xkvd has in hand */
 	int lock;		   /* of the pin directory, against a second xkvd */
 	struct bpf_object *object; /* owns the above */
 };

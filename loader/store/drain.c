@@ -179,6 +179,50 @@ static int filter(struct store *st, unsigned int class)
 	} while (1);
 }
 
+/* ---- slots that nobody has ------------------------------------------------- */
+
+/* Marks all slots that are free or in somebody's hand; or frees those that are still marked. */
+static uint64_t seek(struct store *st, bool again)
+{
+	struct slot_cursor cursor = { 0 };
+	uint64_t found = 0;
+	struct span s;
+
+	for (; cursor_span(st, &cursor, &s); cursor.unit += s.units, cursor.slot = 0)
+		for (unsigned int i = 0; i < s.slots; i++) {
+			uint8_t *mark = &span_slot(&s, i)->key_len, none = 0;
+
+			if (is_live(span_slot(&s, i)))
+				continue;
+			if (!again)
+				__atomic_compare_exchange_n(mark, &none, XKV_KEY_SOUGHT, false,
+							    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+			else if (__atomic_load_n(mark, __ATOMIC_SEQ_CST) == XKV_KEY_SOUGHT)
+				found += !slot_free(st, span_ref(&s, i));
+		}
+	return found;
+}
+
+/*
+ * The filter takes the mark off all slots that are in a list, and who has had one in hand ends
+ * before the second grace period does: it has written an entry there, or given the slot back.
+ */
+int slots_seek(struct store *st)
+{
+	uint64_t found;
+	int ret;
+
+	seek(st, false);
+	ret = grace_wait();
+	for (unsigned int class = 0; class < XKV_CLASSES && !ret; class ++)
+		ret = filter(st, class);
+	if (!ret)
+		ret = grace_wait();
+	found = seek(st, true);
+	log_notice("%llu slots that had been in hand are free again", (unsigned long long)found);
+	return ret;
+}
+
 /* ---- the list of draining spans ------------------------------------------ */
 
 /* `parked` exceeds the slots if an xkvd was killed while it freed units of this span. */

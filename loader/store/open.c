@@ -170,6 +170,8 @@ static int store_adopt(struct store *st)
 	for (unsigned int ctx = 0; ctx < XKV_BATCH_CONTEXTS; ctx++)
 		for (unsigned int nr = 0; !ret && nr < XKV_BATCH_REQUESTS; nr++)
 			ret = request_unprefill(&st->ctx[ctx], nr);
+	if (!ret && st->bpf.lost)
+		ret = slots_seek(st);
 	return ret ? ret : drain_adopt(st);
 }
 

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -317,18 +318,24 @@ def test_a_store_that_has_lost_its_configuration_is_no_remains(bed, xkvd, missin
     assert "adopted the store" in d.log() and d.redis().get("key") == b"value"
 
 
-@pytest.mark.parametrize("name", ["xkv_txn", "xkv_batch"])
-def test_a_store_without_its_scratch(xkvd, name):
-    """What was in hand is lost, and said to be."""
+@pytest.mark.parametrize("names", [["xkv_txn"], ["xkv_batch"], ["xkv_txn", "xkv_batch"]])
+def test_a_store_without_its_scratch(xkvd, names):
+    """What was in hand is found, while clients over UDP go on, and `xkv check` has nothing to say."""
     d = xkvd("--save", "")
-    d.redis().mset({f"key:{i}": i for i in range(100)})
-    d.kill()
-    (d.pins / name).unlink()
-    d.start()
-    assert f"{name} is missing" in d.log()
-    assert d.redis().dbsize() == 100
-    d.kill()
-    d.detach()  # `xkv check` would name slots that are lost
+    keys = {f"key:{i}": i for i in range(30)}
+    for _ in range(3):
+        d.redis().mset(keys)  # the slots that entries leave are for the next transaction
+    with Traffic(d, [b"udp-%03d" % i for i in range(50)]) as traffic:
+        d.kill()
+        for name in names:
+            (d.pins / name).unlink()
+        d.start()
+        traffic.more(100)
+    assert not traffic.failures, traffic.failures[:3]
+    assert all(f"{name} is missing" in d.log() for name in names)
+    found = int(re.search(r"(\d+) slots that had been in hand", d.log()).group(1))
+    assert (found > 20) == ("xkv_txn" in names), found
+    assert d.redis().mget(list(keys)) == [b"%d" % i for i in range(30)]
 
 
 def test_killed_at_any_time_of_the_start(xkvd):
