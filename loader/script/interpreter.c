@@ -785,7 +785,9 @@ static int reply_run_error(lua_State *L)
 			return 0;
 		}
 		text = lua_tostring(L, -1); /* out of memory, an error in the error handler */
-		reply_error(r, "ERR %s script: %s", text ? text : "unknown error", lua->run->name);
+		reply_error(r, "ERR %s%s script: %s", text ? text : "unknown error",
+			    lua->alike ? ": Lua 5.1 hashes too many keys of a table alike" : "",
+			    lua->run->name);
 		return 0;
 	}
 	text = field(L, "err");
@@ -854,6 +856,7 @@ bool interpreter_run(struct interpreter *lua, struct script_run *run)
 
 	lua->run = run;
 	lua->resp = PROTOCOL_RESP2;
+	lua->alike = false;
 	if (!run->function)
 		lua->table_count = 0; /* what is left of other scripts is garbage */
 	set_mark(lua);

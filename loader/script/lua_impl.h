@@ -51,6 +51,7 @@ struct interpreter {
 	char last[LAST_MAX], last_sha[SCRIPT_SHA_TEXT];
 	struct reply reply;  /* of the script */
 	struct reply called; /* of the command that it calls */
+	bool alike;	     /* a table got no memory, as its keys collide */
 	unsigned int table_count;
 	struct lua_nodes tables[LUA_TABLES_MAX]; /* that the script that runs has made */
 };

@@ -42,6 +42,7 @@ static_assert(LUA_VERSION_NUM == 501 && sizeof(struct node) == 40 && sizeof(lua_
 #define NODES_ORDER 13		/* of tables with 8,192 entries and more */
 #define COUNTERS    65536	/* of keys by where they would be, folded */
 #define STEPS_MAX   (1UL << 25) /* some 30 ms: a chain of 8,192 keys */
+#define AWAY_MAX    (1UL << 24) /* the same, as each step follows a pointer */
 
 static_assert(LUA_TABLES_MAX >= LUA_MEMORY_MAX / (sizeof(struct node) << NODES_ORDER),
 	      "there may be more large tables than are known");
@@ -63,8 +64,23 @@ static bool is_within(const struct lua_nodes *n, const struct node *at)
 	return offset < sizeof(*at) << n->order && offset % sizeof(*at) == 0;
 }
 
+/*
+ * A key that is first in its place may find another there, of a chain that had to go on somewhere;
+ * Lua walks that chain from its beginning to find who refers to it.
+ */
+struct shape {
+	uint64_t chains, longest; /* at most */
+};
+
+static void add_chains(struct shape *s, uint64_t chains, uint64_t longest)
+{
+	s->chains += chains;
+	if (s->longest < longest)
+		s->longest = longest;
+}
+
 /* Steps that finding each key of the table takes. */
-static uint64_t chain_steps(const struct lua_nodes *n, uint8_t *follows)
+static uint64_t chain_steps(const struct lua_nodes *n, uint8_t *follows, struct shape *s)
 {
 	const struct node *nodes = n->at, *at;
 	size_t count = 1UL << n->order, left = 2 * count;
@@ -81,6 +97,7 @@ static uint64_t chain_steps(const struct lua_nodes *n, uint8_t *follows)
 			steps += at->value_type != LUA_TNIL ? len++ : 0;
 			left--;
 		}
+		add_chains(s, len != 0, len);
 	}
 	return steps;
 }
@@ -89,7 +106,8 @@ static uint64_t chain_steps(const struct lua_nodes *n, uint8_t *follows)
  * Steps that moving its numbers, and what is known by its address, to a table of 2^`order` entries
  * takes.  Texts that are in one chain there are in one chain now.
  */
-static uint64_t move_steps(const struct lua_nodes *n, unsigned int order, uint32_t *counters)
+static uint64_t move_steps(const struct lua_nodes *n, unsigned int order, uint32_t *counters,
+			   struct shape *s)
 {
 	const struct node *nodes = n->at;
 	uint32_t modulus = (1U << order) - 1;
@@ -100,8 +118,10 @@ static uint64_t move_steps(const struct lua_nodes *n, unsigned int order, uint32
 		bool number = nodes[i].key_type == LUA_TNUMBER;
 		uint32_t hash = nodes[i].key.words[0] + (number ? nodes[i].key.words[1] : 0);
 
-		if (nodes[i].value_type != LUA_TNIL && nodes[i].key_type != LUA_TSTRING)
-			steps += counters[hash % modulus % COUNTERS]++;
+		if (nodes[i].value_type == LUA_TNIL || nodes[i].key_type == LUA_TSTRING)
+			continue;
+		steps += counters[hash % modulus % COUNTERS]++;
+		add_chains(s, 1, counters[hash % modulus % COUNTERS]);
 	}
 	return steps;
 }
@@ -109,8 +129,12 @@ static uint64_t move_steps(const struct lua_nodes *n, unsigned int order, uint32
 /* Would the table take long to be moved to one of 2^`order` entries?  0: to be walked. */
 static bool takes_long(const struct lua_nodes *n, unsigned int order, void *scratch)
 {
-	return chain_steps(n, scratch) > STEPS_MAX ||
-	       (order && move_steps(n, order, scratch) > STEPS_MAX);
+	struct shape s = { 0 };
+
+	if (chain_steps(n, scratch, &s) > STEPS_MAX)
+		return true;
+	return order &&
+	       (move_steps(n, order, scratch, &s) > STEPS_MAX || s.chains * s.longest > AWAY_MAX);
 }
 
 /* Does a large table take long?  Also without memory to find out. */
@@ -138,7 +162,7 @@ bool lua_keys_collide(const struct interpreter *lua)
 }
 
 /* False: it must not be made. */
-static bool may_grow(const struct interpreter *lua, size_t bytes)
+static bool may_grow(struct interpreter *lua, size_t bytes)
 {
 	unsigned int order = nodes_order(bytes);
 
@@ -146,6 +170,7 @@ static bool may_grow(const struct interpreter *lua, size_t bytes)
 		return true;
 	if (lua->table_count < LUA_TABLES_MAX && !any_takes_long(lua, order))
 		return true;
+	lua->alike = true;
 	log_debug("a script has a table whose keys collide: it gets no memory for one of %u",
 		  1U << order);
 	return false;

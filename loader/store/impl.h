@@ -386,8 +386,8 @@ int drain_large(struct store_ctx *ctx);
 /* Share of the slots of a span that are in use, in 1/1024, estimated from a sample. */
 unsigned int span_fullness(const struct span *s);
 /*
- * Frees the slots that an xkvd had in hand, if the map that named them is gone.  Before this one has
- * any, while XDP programs may run.  It takes a look at all slots.  0 or -errno.
+ * Frees the slots that an xkvd had in hand, if the map that named them is gone:
+ * before this one has any, while XDP programs may run.  Takes a look at all slots.  0 or -errno.
  */
 int slots_seek(struct store *st);
 /* Frees orphans: slots that could not be pushed to their free list because of contention. */

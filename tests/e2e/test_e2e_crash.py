@@ -320,7 +320,7 @@ def test_a_store_that_has_lost_its_configuration_is_no_remains(bed, xkvd, missin
 
 @pytest.mark.parametrize("names", [["xkv_txn"], ["xkv_batch"], ["xkv_txn", "xkv_batch"]])
 def test_a_store_without_its_scratch(xkvd, names):
-    """What was in hand is found, while clients over UDP go on, and `xkv check` has nothing to say."""
+    """What was in hand is found, while clients over UDP go on: `xkv check` has nothing to say."""
     d = xkvd("--save", "")
     keys = {f"key:{i}": i for i in range(30)}
     for _ in range(3):

@@ -370,6 +370,7 @@ LARGE = {
     "less of zeros": ("s = ('\\0'):rep(32e6) u = s .. 'y'", "local x = s < u"),
     "sort of zeros": ("s = ('\\0'):rep(32e6) u = s .. 'y'", "table.sort{s, u, s, u, s}"),
     "colliding numbers": ("", "pcall(number, 65537, 131071)"),
+    "numbers in others' places": ("away(8000)", "pcall(function() t.x = 1 end)"),
     "decode colliding": ("s = {} for i = 1, 12000 do s[i] = alike(i):sub(2) .. '\\\\n' end"
                          " s = '[\"' .. table.concat(s, '\",\"') .. '\"]'",
                          "cjson.decode(s)"),
@@ -387,6 +388,19 @@ local function packed(i, m)
     return struct.pack('>I4I4', high, (12345 + m * (i % 8192) - high) % 4294967296)
 end
 local function number(n, m) t = {} for i = 1, n do t[struct.unpack('>d', packed(i, m))] = 1 end end
+local function away(chain)
+    local n, at, grown = 0, 2^19 - chain - 1, 2^19 - 1
+    local function put(c)
+        n = n + 1
+        t[struct.unpack('>d', struct.pack('>I4I4', n, (c - n) % 4294967296))] = 1
+    end
+    t = {}
+    for c = 2^17, 2^18 - 2 do put(c) end
+    put(3)
+    for i = 1, chain do put(2^17 + i * grown) end
+    put(grown - 2)
+    while n < 2^18 do put(at) at = at - 1 end
+end
 local function alike(i)
     local x = {}
     for b = 1, 16 do x[b] = 'aa' .. (i % 2 == 0 and 'a' or 'b') i = math.floor(i / 2) end
