@@ -15,6 +15,47 @@
 #define RING_LEAST  1024
 #define RING_ENOUGH 2048
 
+/* ---- interrupts of the device ------------------------------------------- */
+
+/* The interrupts of a device, and the CPUs that they go to. */
+struct irqs {
+	const struct patient *p;
+	unsigned int count;
+	struct cpus at;
+};
+
+static bool note_irq(void *arg, const char *number)
+{
+	static struct cpus one;
+	struct irqs *irqs = arg;
+	char list[1024];
+
+	if (!read_text(irqs->p, list, sizeof(list), "/proc/irq/%s/effective_affinity_list", number))
+		return true;
+	cpus_parse(&one, list);
+	irqs->count += one.count != 0;
+	for (int i = 0; i < CPUS_MAX; i++) {
+		irqs->at.count += one.has[i] && !irqs->at.has[i];
+		irqs->at.has[i] |= one.has[i];
+	}
+	return true;
+}
+
+/* Those of a device on virtio are its parent's. */
+static const struct irqs *irqs_of(const struct patient *p)
+{
+	static struct irqs irqs;
+	char dir[256];
+
+	irqs = (struct irqs){ .p = p };
+	snprintf(dir, sizeof(dir), NET "%s/device/msi_irqs", p->interface);
+	each_numbered(p, dir, note_irq, &irqs);
+	snprintf(dir, sizeof(dir), NET "%s/device/../msi_irqs", p->interface);
+	if (!irqs.count)
+		each_numbered(p, dir, note_irq, &irqs);
+	return &irqs;
+}
+
 /* ---- drivers ------------------------------------------------------------ */
 
 /* What a driver makes of an offload when a program is attached. */
@@ -71,17 +112,46 @@ static bool gve_queues(const struct patient *p, struct finding *f)
 	return mend(f, "ethtool -L %s rx %u tx %u", p->interface, max / 2, max / 2);
 }
 
+/*
+ * It redirects by the queue that has the number of the CPU, and drops what is redirected on a CPU
+ * with a higher one.
+ */
+static bool numbered_queues(const struct patient *p, struct finding *f)
+{
+	unsigned int now = rx_queues(&p->nic), last = 0, cpus = cpus_online(p);
+	const struct irqs *irqs = irqs_of(p);
+
+	for (unsigned int i = 0; i < CPUS_MAX; i++)
+		if (irqs->at.has[i])
+			last = i;
+	if (last < now)
+		return false;
+	say(f, WARNING,
+	    "%u, and interrupts go to CPU %u: what batched mode redirects there is lost", now,
+	    last);
+	return mend(f, "ethtool -L %s combined %u, or `batch off`", p->interface,
+		    last < cpus ? cpus : last + 1);
+}
+
+/* It takes as many transmit queues again. */
 static bool bnxt_queues(const struct patient *p, struct finding *f)
 {
-	const struct nic *nic = &p->nic;
-	unsigned int cpus = cpus_online(p), max = nic->queues_max.combined;
+	const struct nic_queues *now = &p->nic.queues, *most = &p->nic.queues_max;
+	unsigned int cpus = cpus_online(p), max = most->combined;
 
-	if (nic->queues.combined && !nic->queues.rx && !nic->queues.tx)
+	if (!now->combined || now->rx || now->tx) {
+		say(f, BAD, "RX %u, TX %u: it refuses XDP unless they are combined", now->rx,
+		    now->tx);
+		return mend(f, "ethtool -L %s rx 0 tx 0 combined %u", p->interface,
+			    max / 2 < cpus ? max / 2 : cpus);
+	}
+	if (most->tx > max)
+		max = most->tx;
+	if (2 * now->combined <= max)
 		return false;
-	say(f, BAD, "RX %u, TX %u: it refuses XDP unless they are combined", nic->queues.rx,
-	    nic->queues.tx);
-	return mend(f, "ethtool -L %s rx 0 tx 0 combined %u", p->interface,
-		    max < cpus ? max : cpus);
+	say(f, WARNING, "%u of at most %u: it takes as many for XDP, or refuses", now->combined,
+	    max);
+	return mend(f, "ethtool -L %s combined %u", p->interface, max / 2);
 }
 
 static bool virtio_queues(const struct patient *p, struct finding *f)
@@ -130,11 +200,11 @@ static bool ice_queues(const struct patient *p, struct finding *f)
 static const struct driver drivers[] = {
 	{ "veth", 3520, MAY_STAY, MAY_STAY, NULL },
 	{ "virtio_net", 3506, REFUSES_FIXED, REFUSES_FIXED, virtio_queues },
-	{ "mlx5_core", 3498, REFUSES, REFUSES, NULL },
+	{ "mlx5_core", 3498, REFUSES, REFUSES, numbered_queues },
 	{ "mlx4_en", 3498, MAY_STAY, MAY_STAY, NULL },
 	{ "ena", 3498, MAY_STAY, MAY_STAY, ena_queues },
 	{ "bnxt_en", 3502, MAY_STAY, MAY_STAY, bnxt_queues },
-	{ "i40e", 3046, MAY_STAY, MAY_STAY, NULL },
+	{ "i40e", 3046, MAY_STAY, MAY_STAY, numbered_queues },
 	{ "ice", 3046, MAY_STAY, MAY_STAY, ice_queues },
 	{ "igb", 3046, MAY_STAY, MAY_STAY, NULL },
 	{ "igc", 1500, MAY_STAY, MAY_STAY, NULL },
@@ -364,47 +434,6 @@ static bool check_rss(const struct patient *p, struct finding *f)
 }
 
 /* ---- interrupts ----------------------------------------------------------- */
-
-#define IRQS_MAX 4096
-
-/* The interrupts of a device, and the CPUs that they go to. */
-struct irqs {
-	const struct patient *p;
-	unsigned int count;
-	struct cpus at;
-};
-
-static bool note_irq(void *arg, const char *number)
-{
-	static struct cpus one;
-	struct irqs *irqs = arg;
-	char list[1024];
-
-	if (!read_text(irqs->p, list, sizeof(list), "/proc/irq/%s/effective_affinity_list", number))
-		return true;
-	cpus_parse(&one, list);
-	irqs->count += one.count != 0;
-	for (int i = 0; i < CPUS_MAX; i++) {
-		irqs->at.count += one.has[i] && !irqs->at.has[i];
-		irqs->at.has[i] |= one.has[i];
-	}
-	return true;
-}
-
-/* Those of a device on virtio are its parent's. */
-static const struct irqs *irqs_of(const struct patient *p)
-{
-	static struct irqs irqs;
-	char dir[256];
-
-	irqs = (struct irqs){ .p = p };
-	snprintf(dir, sizeof(dir), NET "%s/device/msi_irqs", p->interface);
-	each_numbered(p, dir, note_irq, &irqs);
-	snprintf(dir, sizeof(dir), NET "%s/device/../msi_irqs", p->interface);
-	if (!irqs.count)
-		each_numbered(p, dir, note_irq, &irqs);
-	return &irqs;
-}
 
 struct search {
 	const struct patient *p;
