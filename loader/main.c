@@ -704,6 +704,7 @@ static int run(struct xkvd *x, const struct options *o)
 		return 1;
 	}
 	log_set_level(x->cfg->loglevel);
+	log_set_format(x->cfg->log_format);
 	log_notice("xkvd %s, pid %d", XKV_RELEASE, getpid());
 	if (o->open_file[0])
 		log_warning("%s may hold a secret, and everybody may read it: chmod 640",

@@ -27,6 +27,7 @@
 /* --- the table --- */
 
 static const char *const levels[] = { "debug", "verbose", "notice", "warning", NULL };
+static const char *const log_formats[] = { "text", "json", NULL };
 static const char *const modes[] = { "auto", "native", "generic", NULL };
 /* in the order of enum store_policy */
 static const char *const policies[] = { "noeviction",	   "allkeys-lru",  "allkeys-lfu",
@@ -212,6 +213,8 @@ static const struct directive table[] = {
 	  NULL, "BYTES", "the same of the memory that these keys and their readers take; 0: any" },
 	{ "loglevel", &type_choice, AT(loglevel), "notice", 0, 0, LIVE, levels,
 	  "debug|verbose|notice|warning", "lowest level of messages that are logged" },
+	{ "log-format", &type_choice, AT(log_format), "text", 0, 0, LIVE, log_formats, "text|json",
+	  "lines as Redis has them, or JSON objects" },
 	{ "logfile", &type_string, AT(logfile), "", 0, 4095, PROTECTED, NULL, "FILE",
 	  "log file, reopened on SIGHUP and SIGUSR1; default: standard error" },
 	{ "cluster-enabled", &type_cluster, AT(cluster), "no", 0, 0, 0, cluster_modes, "no|emulated",

@@ -144,6 +144,7 @@ struct config {
 	enum protected_configs protected_configs; /* enable-protected-configs, default no */
 	enum protected_configs debug_command;	  /* enable-debug-command, default no */
 	enum log_level loglevel;		  /* default notice */
+	enum log_format log_format;		  /* default text */
 	const char *logfile;			  /* default "" = standard error */
 	unsigned int maxclients;		  /* default 10000 */
 	unsigned int timeout;			  /* seconds, 0 = never */

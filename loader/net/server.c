@@ -280,6 +280,7 @@ int server_configure(struct server *s, const struct config_pair *pairs, unsigned
 	worker_wake(s->worker[0]); /* its loop may have other listeners and timers */
 	put_into_force(s, next);
 	log_set_level(next->loglevel);
+	log_set_format(next->log_format);
 	return 0;
 }
 

@@ -17,12 +17,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LINE_BYTES   2048
+#define TEXT_BYTES   2048
+#define HEAD_BYTES   128
+#define LINE_BYTES   (HEAD_BYTES + 3 * TEXT_BYTES) /* a byte of JSON's text becomes three at most */
 #define RATE_SECONDS 10
 
 static atomic_int log_fd = STDERR_FILENO;
 static atomic_bool to_journal;
 static atomic_int threshold = LOG_LEVEL_NOTICE;
+static atomic_int format = LOG_FORMAT_TEXT;
 
 /* Is standard error the socket that the unit got from systemd-journald, see sd_journal(3)? */
 static bool is_journal(void)
@@ -83,6 +86,11 @@ void log_set_level(enum log_level level)
 	atomic_store_explicit(&threshold, (int)level, memory_order_relaxed);
 }
 
+void log_set_format(enum log_format to)
+{
+	atomic_store_explicit(&format, (int)to, memory_order_relaxed);
+}
+
 /*
  * Redis' line format, for its log tools: 1234:M 20 Nov 2026 11:12:13.456 * text.  The journal takes
  * the priority off.
@@ -111,23 +119,87 @@ static void clean(char *text, size_t len)
 			text[i] = ' ';
 }
 
+static size_t text_line(char *line, enum log_level level, const char *text)
+{
+	size_t head = line_head(line, HEAD_BYTES, level), len = strlen(text);
+
+	memcpy(line + head, text, len);
+	return head + len;
+}
+
+/* Bytes of the UTF-8 character that begins here; 0: it is none. */
+static unsigned int utf8_bytes(const unsigned char *p)
+{
+	unsigned int n = *p < 0x80   ? 1
+			 : *p < 0xc2 ? 0
+			 : *p < 0xe0 ? 2
+			 : *p < 0xf0 ? 3
+			 : *p < 0xf5 ? 4
+				     : 0;
+
+	for (unsigned int i = 1; i < n; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	/* longer than need be, a surrogate, beyond the last character */
+	if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) ||
+	    (*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] > 0x8f))
+		return 0;
+	return n;
+}
+
+/* The text as JSON has it in quotes; bytes that are no UTF-8 become U+FFFD.  Its length. */
+static size_t json_text(char *to, const char *text)
+{
+	char *begin = to;
+	unsigned int n;
+
+	for (; *text; text += n ? n : 1) {
+		n = utf8_bytes((const unsigned char *)text);
+		if (*text == '"' || *text == '\\')
+			*to++ = '\\';
+		memcpy(to, n ? text : "\xef\xbf\xbd", n ? n : 3);
+		to += n ? n : 3;
+	}
+	return (size_t)(to - begin);
+}
+
+static size_t json_line(char *line, enum log_level level, const char *text)
+{
+	static const char *const names[] = { "debug", "verbose", "notice", "warning" };
+	struct timespec now;
+	struct tm utc;
+	size_t len;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	gmtime_r(&now.tv_sec, &utc);
+	len = (size_t)snprintf(line, HEAD_BYTES, "%s{\"time\":\"", log_priority(level));
+	len += strftime(line + len, HEAD_BYTES - len, "%Y-%m-%dT%H:%M:%S", &utc);
+	len += (size_t)snprintf(line + len, HEAD_BYTES - len,
+				".%03ldZ\",\"level\":\"%s\",\"pid\":%d,\"message\":\"",
+				now.tv_nsec / 1000000, names[level], (int)getpid());
+	len += json_text(line + len, text);
+	memcpy(line + len, "\"}", 2);
+	return len + 2;
+}
+
 void log_write(enum log_level level, const char *fmt, ...)
 {
-	char line[LINE_BYTES];
-	size_t len, room;
+	char text[TEXT_BYTES], line[LINE_BYTES];
+	int saved = errno;
 	va_list ap;
-	int n, saved = errno;
+	size_t len;
 
 	if ((int)level < atomic_load_explicit(&threshold, memory_order_relaxed))
 		return;
-	len = line_head(line, sizeof(line), level);
-	room = sizeof(line) - len - 1;
+	text[0] = 0;
 	va_start(ap, fmt);
-	n = vsnprintf(line + len, room, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (n > 0)
-		len += (size_t)n < room ? (size_t)n : room - 1;
-	clean(line, len);
+	clean(text, strlen(text));
+	if (atomic_load_explicit(&format, memory_order_relaxed) == LOG_FORMAT_JSON)
+		len = json_line(line, level, text);
+	else
+		len = text_line(line, level, text);
 	line[len++] = '\n';
 	/* an error of the log cannot be reported anywhere */
 	if (write(atomic_load_explicit(&log_fd, memory_order_relaxed), line, len) < 0)

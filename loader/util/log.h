@@ -6,6 +6,7 @@
 #include <time.h>
 
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_VERBOSE, LOG_LEVEL_NOTICE, LOG_LEVEL_WARNING };
+enum log_format { LOG_FORMAT_TEXT, LOG_FORMAT_JSON };
 
 /*
  * Opens /dev/null as standard input, output and error if they are closed.  Else the next file or
@@ -21,11 +22,13 @@ int log_reserve_stdio(void);
 int log_open(const char *path);
 /* Discards lines below this level.  Thread safe. */
 void log_set_level(enum log_level level);
+/* How later lines are written: as Redis writes them, or as JSON objects.  Thread safe. */
+void log_set_format(enum log_format format);
 
 /* What begins a line on standard error for systemd-journald, if that is what it goes to; or "". */
 const char *log_priority(enum log_level level);
 
-/* Writes one line with time, pid and level, cut at 2 KiB.  Keeps errno.  Thread safe. */
+/* Writes one line with time, pid and level, its text cut at 2 KiB.  Keeps errno.  Thread safe. */
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*

@@ -139,6 +139,7 @@ int main(int argc, char *argv[])
 	if (!cfg)
 		return fail(err);
 	log_set_level(cfg->loglevel);
+	log_set_format(cfg->log_format);
 	if (log_open(cfg->logfile))
 		return fail("cannot open the log file");
 	signal = hold_fd();

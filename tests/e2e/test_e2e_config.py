@@ -343,6 +343,21 @@ def test_log_is_opened_again(xkvd, number):
     assert "exit" in file.read_text() and "received SIGTERM" not in moved.read_text()
 
 
+def test_log_as_json(xkvd):
+    """Each line from the first to the last, and text again after CONFIG SET."""
+    d = xkvd("--log-format", "json", "--loglevel", "debug")
+    d.redis().config_set("log-format", "text")
+    d.redis().config_set("maxclients", 5000)
+    d.redis().config_set("log-format", "json")
+    d.stop()
+    lines = d.log().splitlines()
+    objects = [json.loads(line) for line in lines if line.startswith("{")]
+    assert len(objects) > 5 and objects[0]["message"].startswith("xkvd ")
+    assert lines[0].startswith("{") and lines[-1].startswith("{")
+    assert {"notice"} < {entry["level"] for entry in objects}
+    assert all(set(entry) == {"time", "level", "pid", "message"} for entry in objects)
+
+
 def test_log_that_cannot_be_opened(xkvd, tmp_path):
     d = xkvd("--logfile", str(tmp_path / "no" / "such" / "log"), run=False)
     d.start(wait=False)

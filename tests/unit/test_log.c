@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The log is opened again, as by logrotate, while threads write lines and open files of their own.
+ * The log is opened again, as by logrotate, while threads write lines and open files of their own;
+ * lines for the journal, and as JSON.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <jansson.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -168,6 +170,73 @@ static void test_journal(void **state)
 	close(pipes[1]);
 }
 
+/* The last line of the log, parsed; the caller owns it. */
+static json_t *last_object(void)
+{
+	static char line[16384];
+	FILE *file = fopen(log_path, "re");
+	json_error_t error;
+	json_t *object;
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file))
+		;
+	fclose(file);
+	assert_int_equal(line[strlen(line) - 1], '\n');
+	object = json_loads(line, 0, &error); /* refuses what is no UTF-8 */
+	if (!object)
+		fail_msg("%s: %s", error.text, line);
+	return object;
+}
+
+static void check_message(const char *text, const char *expected)
+{
+	json_t *object;
+
+	log_warning("%s", text);
+	object = last_object();
+	assert_int_equal(json_object_size(object), 4);
+	assert_string_equal(json_string_value(json_object_get(object, "message")), expected);
+	assert_string_equal(json_string_value(json_object_get(object, "level")), "warning");
+	assert_int_equal(json_integer_value(json_object_get(object, "pid")), getpid());
+	assert_int_equal(strlen(json_string_value(json_object_get(object, "time"))), 24);
+	json_decref(object);
+}
+
+/* Whatever clients bring into a message, a line is an object; a long one ends earlier. */
+static void test_json(void **state)
+{
+	static char text[8192];
+	json_t *object;
+
+	(void)state;
+	assert_int_equal(log_open(log_path), 0);
+	log_set_format(LOG_FORMAT_JSON);
+	check_message("a \"word\" \\ \x01\n\x7f", "a \"word\" \\    ");
+	check_message("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80",
+		      "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
+	check_message("\xff\xc0\xaf\xed\xa0\x80.\xe2\x82",
+		      "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
+		      "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd.\xef\xbf\xbd\xef\xbf\xbd");
+	check_message("", "");
+	for (unsigned int byte = 1; byte < 256; byte++) {
+		memset(text, (int)byte, sizeof(text) - 1);
+		log_warning("%s", text);
+		object = last_object();
+		assert_true(strlen(json_string_value(json_object_get(object, "message"))) >= 2047);
+		json_decref(object);
+	}
+	srand(1);
+	for (int i = 0; i < 2000; i++) {
+		for (int k = 0; k < 300; k++)
+			text[k] = (char)(rand() % 4 ? 0x80 + rand() % 128 : 1 + rand() % 127);
+		text[rand() % 300] = 0;
+		log_warning("%s", text);
+		json_decref(last_object());
+	}
+	log_set_format(LOG_FORMAT_TEXT);
+}
+
 static int make_files(void **state)
 {
 	int fd;
@@ -197,6 +266,7 @@ int main(void)
 		cmocka_unit_test(test_rotation),
 		cmocka_unit_test(test_without_standard_error),
 		cmocka_unit_test(test_journal),
+		cmocka_unit_test(test_json),
 	};
 
 	return cmocka_run_group_tests(tests, make_files, remove_files);
