@@ -732,7 +732,10 @@ static int atomic_parse(const struct cli *c, char *line, struct xkv_cmd *cmd)
 		if (strcasecmp(argv[0].data, atomic_commands[i].name) == 0)
 			a = &atomic_commands[i];
 	if (!a || argc - 1 < a->min || argc - 1 > a->max) {
-		fail(c, EXIT_USAGE, a ? "atomic: usage: %s" : "atomic: '%s' is not allowed there",
+		fail(c, EXIT_USAGE,
+		     !a		 ? "atomic: '%s' is not allowed there"
+		     : argc == 1 ? "atomic: each command is one word, in quotes: '%s'"
+				 : "atomic: usage: %s",
 		     a ? a->usage : line);
 		free(argv);
 		return EXIT_USAGE;

@@ -50,6 +50,7 @@ class Daemon:
         self.start()
 
     def start(self):
+        assert shutil.which(self.argv[0]), f"{self.argv[0]} is missing: `make all tests` makes it"
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(self.argv, stdout=log, stderr=log, cwd=os.getcwd())
         Daemon.started.append(self.process)

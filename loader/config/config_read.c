@@ -38,13 +38,27 @@ static int include(struct config_builder *b, int argc, char *const argv[], struc
 	return ret;
 }
 
+/* Behind a value `#` is a word like any other, as in redis.conf. */
+static void name_comment(struct sink *err, int n, char *const *words)
+{
+	size_t len = strlen(err->text);
+
+	for (int i = 1; i < n; i++) {
+		if (*words[i] != '#')
+			continue;
+		snprintf(err->text + len, err->size - len,
+			 " (a comment stands on a line of its own)");
+		return;
+	}
+}
+
 /* -ECANCELED: the errors, of an included file, have been written to `all`. */
 static int config_read_line(struct config_builder *b, char *line, size_t len, struct sink *all,
 			    struct sink *err)
 {
 	char *words[MAX_WORDS + 1], *cursor = line, *end = line + len;
 	size_t word_len[MAX_WORDS + 1];
-	int n = 0, more;
+	int n = 0, more, ret;
 
 	if (line[strspn(line, " \t\r\n\v\f")] == '#')
 		return 0; /* whatever is in a comment: a quote need not be closed */
@@ -64,7 +78,10 @@ static int config_read_line(struct config_builder *b, char *line, size_t len, st
 	}
 	if (n && !strcasecmp(words[0], "include"))
 		return include(b, n - 1, words + 1, all, err);
-	return n ? config_set(b, words[0], n - 1, words + 1, err->text, err->size) : 0;
+	ret = n ? config_set(b, words[0], n - 1, words + 1, err->text, err->size) : 0;
+	if (ret)
+		name_comment(err, n, words);
+	return ret;
 }
 
 static int cannot_read(const char *path, int error, struct sink *err)

@@ -93,6 +93,8 @@ def test_atomic_all_or_nothing(daemon):
     for words in (["ping"], ["get"], ["incr a b"], ["expire a 0"], ["set a 1 EX"], ["'"],
                   ["check a b"], ["set a 1 NX XX"]):
         assert daemon.cli("atomic", *words, check=False).returncode == 2, words
+    done = daemon.cli("atomic", "set", "a", "5", check=False)
+    assert done.returncode == 2 and "in quotes: 'set KEY VALUE" in done.stderr, done
     assert json.loads(xkv(daemon, "--json", "atomic", "decr from 10"))["number"] == 90
 
 

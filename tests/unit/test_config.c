@@ -139,6 +139,8 @@ static const struct {
 	{ "completely-unknown 1", ":1: unknown directive \"completely-unknown\"" },
 	{ "port", ":1: port: the value is missing: port PORT" },
 	{ "port 1 2", ":1: port: takes one value, not 2: port PORT" },
+	{ "port 1 # 2",
+	  ":1: port: takes one value, not 3: port PORT (a comment stands on a line of its own)" },
 	{ "port 6379x", ":1: port: \"6379x\" is not a whole number" },
 	{ "port 65536", ":1: port: 65536 is out of range, it must be 0 to 65535" },
 	{ "port -1", ":1: port: -1 is out of range, it must be 0 to 65535" },
