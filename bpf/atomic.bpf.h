@@ -399,6 +399,14 @@ static __always_inline void operation_load(struct xkv_request *rq, const struct 
 	}
 }
 
+/* A cache cannot say that a key is missing, and its versions are not those of the data. */
+static __always_inline bool is_check_of_cache(__u8 opcode)
+{
+	struct xkv_config *cfg = config();
+
+	return cfg && cfg->lease_ns && opcode == XKV_OP_CHECK;
+}
+
 /*
  * The result of an operation, and what will be done to its key.  Writes are refused here, not when
  * they are parsed: a copy of what was done before gets the reply of then.
@@ -412,7 +420,8 @@ __noinline int atomic_evaluate(struct xkv_request *rq, __u32 index)
 		return XKV_C_pass_busy;
 	operation_load(rq, k);
 	k->result_off = rq->out_len;
-	if (is_change(rq->opcode) && writes_stopped(rq) & XKV_WRITES_REFUSED)
+	if ((is_change(rq->opcode) || is_check_of_cache(rq->opcode)) &&
+	    writes_stopped(rq) & XKV_WRITES_REFUSED)
 		outcome = atomic_refuse(rq, XKV_READ_ONLY, 0, 0, 0, XKV_C_op_read_only);
 	else if (k->action == XKV_TXN_CHECK)
 		outcome = atomic_read(rq, index);

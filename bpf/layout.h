@@ -443,17 +443,14 @@ struct xkv_config {
 	__u8 stored[2][XKV_DATABASES];
 	__u8 number[2][XKV_DATABASES]; /* and back: by stored number, how clients call it */
 	__u8 stored_current;	       /* stored[stored_current & 1] is in force */
+	/* Of a cache: since boot, until when entries may be believed, or 1.  0: it is none. */
+	__u64 lease_ns;
 	/*
 	 * Changed again and again while transactions conflict: in a cache line of its own, which
 	 * reads do not need.
 	 */
 	__u64 held_until_ns XKV_CACHE_LINE; /* since boot: when XKV_WRITES_HELD has no effect */
 	__u8 read_only;			    /* enum xkv_read_only; 0: writes are executed */
-	/*
-	 * Of a cache: since boot, until when entries may be believed, or 1.  0: it is none.  Not in
-	 * the way of reads: the line is not written but each fraction of a second.
-	 */
-	__u64 lease_ns;
 };
 
 /* Are packets served in bulks (bpf/bulk.bpf.h)? */

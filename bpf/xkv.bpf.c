@@ -162,6 +162,9 @@ __noinline int begin_request(struct xdp_md *ctx)
 	if (!cfg)
 		return XKV_C_pass_not_ready;
 	why = parse(&p, cfg);
+	/* of a cache: nobody has said lately that it is still true */
+	if (why == CONTINUE && cfg->lease_ns && bpf_ktime_get_ns() >= cfg->lease_ns)
+		why = XKV_C_pass_not_ready;
 	if (why == CONTINUE)
 		why = admit(&p.hosts);
 	if (why != CONTINUE)

@@ -292,11 +292,10 @@ static int check_cache(struct xkvd *x, char *err)
 	struct store_ctx *ctx;
 
 	if (is && !was && store_count(x->store)) {
-		snprintf(
-			err, ERR_LEN,
-			"the store in %s has %llu keys of its own, which `upstream` would mix with "
-			"its own: take another pin-dir, or `xkvd --detach`, which deletes them",
-			x->cfg->pin_dir, (unsigned long long)store_count(x->store));
+		snprintf(err, ERR_LEN,
+			 "the store in %s has %llu keys, which are not the upstream's: take "
+			 "another pin-dir, or `xkvd --detach`, which deletes them",
+			 x->cfg->pin_dir, (unsigned long long)store_count(x->store));
 		return -EEXIST;
 	}
 	store_lease(x->store, is);
@@ -569,9 +568,11 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 	proxy_start(x->server);
 	if (!ret)
 		ret = server_listen(x->server, err, ERR_LEN);
-	if (!ret && !x->cfg->upstream[0])
+	if (!ret)
 		ret = udp_open(&x->udp, x->cfg, &x->rules, server_ctx(x->server),
 			       server_stat(x->server), server_datagrams(x->server), err, ERR_LEN);
+	if (!ret)
+		proxy_udp(x->server, &x->udp);
 	for (unsigned int i = 0; !ret && i < x->udp.count; i++)
 		ret = server_add_fd(x->server, x->udp.socket[i].fd, USES_CONTEXT, udp_readable,
 				    &x->udp.socket[i]);

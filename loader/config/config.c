@@ -428,7 +428,7 @@ int config_begin(struct config_builder *b, const struct config *from)
 	return ret;
 }
 
-/* With an upstream there are no data here that could be saved, and no UDP. */
+/* With an upstream there are no data here that could be saved. */
 static int check_upstream(const struct config *cfg, struct sink *err)
 {
 	int ret = 0;
@@ -439,8 +439,14 @@ static int check_upstream(const struct config *cfg, struct sink *err)
 	if (cfg->save_count)
 		ret = bad(err, "upstream: `save` would save what is the upstream's to keep: take "
 			       "one of them away");
-	if (cfg->interface[0])
-		ret = bad(err, "upstream: `interface` has nothing to answer yet: take it away");
+	if (cfg->tcp_fast_path)
+		ret = bad(err, "upstream: tcp-fast-path is not there yet: take one of them away");
+	if (cfg->miss == MISS_REPLY)
+		ret = bad(err, "upstream: with `miss reply` the driver would say that there is no "
+			       "key where it is just not cached: take it away");
+	if (cfg->notify)
+		ret = bad(err, "upstream: notify-keyspace-events would tell what is cached: set it "
+			       "at the upstream, whose events pass");
 	if (cfg->cluster)
 		ret = bad(err, "upstream: take cluster-enabled away, the upstream says what it is");
 	if (cfg->rename_count)
@@ -492,6 +498,7 @@ static void upstream_defaults(struct config_builder *b)
 	if (b->cfg->proto_max_bulk_len == 2 * MB)
 		b->cfg->proto_max_bulk_len = 512 * MB;
 	b->cfg->io_threads = b->cfg->io_threads ?: 1;
+	b->cfg->batch = XKV_BATCH_OFF; /* it answers misses */
 }
 
 const struct config *config_finish(struct config_builder *b, char *err, size_t err_len)

@@ -77,7 +77,7 @@ void server_follow_saves(struct server *s)
 		s->log_error[0] || (s->cfg->stop_writes && s->cfg->save_count && info.stop_writes);
 	if (s->flows && s->writes_refused != refused)
 		flows_take_back(s->flows);
-	store_refuse_writes(s->store, s->writes_refused || s->replies_wait);
+	store_refuse_writes(s->store, s->writes_refused || s->replies_wait || s->cfg->upstream[0]);
 	waiters_wake(&s->log_waiters);
 	if (s->writes_refused != refused)
 		say_refused(s, info.last_error);

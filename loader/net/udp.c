@@ -289,26 +289,75 @@ static bool is_forged(const struct udp *udp, const struct sockaddr *from, size_t
 	return true;
 }
 
+/* The length of the reply, 0 if there is none. */
+static size_t execute(const struct udp *udp, const struct sockaddr *from, const char *in,
+		      size_t len, char *out)
+{
+	const struct xkv_config *shared = udp->rules->shared;
+	int ret;
+
+	store_sender(udp->ctx, from);
+	ret = store_datagram(udp->ctx, in, len, out,
+			     from->sa_family == AF_INET ? shared->payload4 : shared->payload6,
+			     rules_reply_allowed(udp->rules, from, len));
+	if (ret < 0 && ret != -EMSGSIZE)
+		log_warning("a datagram could not be answered: %s", strerror(-ret));
+	return ret > 0 ? (size_t)ret : 0;
+}
+
+static void keep(const struct udp *udp, int fd, const struct msghdr *msg, const char *in,
+		 size_t len)
+{
+	struct udp_kept *d = malloc(sizeof(*d));
+
+	if (!d)
+		return; /* as after a packet loss */
+	*d = (struct udp_kept){ .udp = udp, .fd = fd, .from_len = msg->msg_namelen, .len = len };
+	memcpy(&d->from, msg->msg_name, msg->msg_namelen);
+	d->control_len = msg->msg_controllen;
+	memcpy(d->control, msg->msg_control, d->control_len);
+	memcpy(d->in, in, len);
+	udp->kept(udp->hold_arg, d);
+}
+
+size_t udp_execute(const struct udp_kept *d, char *reply)
+{
+	return execute(d->udp, (const struct sockaddr *)&d->from, d->in, d->len, reply);
+}
+
+void udp_send(const struct udp_kept *d, const char *reply, size_t len)
+{
+	struct iovec iov = { (char *)(uintptr_t)reply, len };
+	const struct msghdr msg = {
+		.msg_name = (struct sockaddr_in6 *)(uintptr_t)&d->from,
+		.msg_namelen = d->from_len,
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = (char *)(uintptr_t)d->control,
+		.msg_controllen = d->control_len,
+	};
+
+	if (sendmsg(d->fd, &msg, MSG_DONTWAIT) < 0)
+		log_debug("a reply could not be sent: %s", strerror(errno));
+}
+
 static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 {
 	const struct sockaddr *from = (struct sockaddr *)&b->from[i];
 	struct msghdr *msg = &b->msg[i].msg_hdr;
-	size_t len = b->msg[i].msg_len;
-	const struct xkv_config *shared = udp->rules->shared;
-	int ret;
+	size_t len = b->msg[i].msg_len, ret;
 
 	if ((msg->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !b->from[i].sin6_port ||
 	    is_late(udp, msg) || is_forged(udp, from, len) ||
 	    !rules_allows(udp->rules, from, false) || !take_destination(udp, msg))
 		return;
-	store_sender(udp->ctx, from);
-	ret = store_datagram(udp->ctx, b->in[i], len, b->out,
-			     from->sa_family == AF_INET ? shared->payload4 : shared->payload6,
-			     rules_reply_allowed(udp->rules, from, len));
-	if (ret < 0 && ret != -EMSGSIZE)
-		log_warning("a datagram could not be answered: %s", strerror(-ret));
-	if (ret <= 0)
+	ret = execute(udp, from, b->in[i], len, b->out);
+	if (!ret)
 		return;
+	if (udp->holds && udp->holds(udp->hold_arg, b->in[i], len, b->out, ret)) {
+		keep(udp, fd, msg, b->in[i], len);
+		return;
+	}
 	b->iov[i] = (struct iovec){ b->out, ret };
 	msg->msg_flags = 0;
 	if (sendmsg(fd, msg, MSG_DONTWAIT) < 0)

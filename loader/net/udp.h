@@ -16,7 +16,26 @@ struct udp_socket {
 	struct udp_batch *batch; /* owned */
 };
 
+/* A datagram that is answered later. */
+struct udp_kept {
+	const struct udp *udp;
+	int fd;
+	struct sockaddr_in6 from;
+	socklen_t from_len;
+	_Alignas(struct cmsghdr) char control[128]; /* says which address the reply is sent from */
+	size_t control_len, len;
+	char in[2048];
+};
+
 struct udp {
+	/*
+	 * Does the reply to a request have to wait, so that it is kept for kept(), and answered by
+	 * udp_answer() or udp_send() later?  NULL: none has to.
+	 */
+	bool (*holds)(void *arg, const char *request, size_t len, const char *reply,
+		      size_t reply_len);
+	void (*kept)(void *arg, struct udp_kept *d);
+	void *hold_arg; /* of both */
 	struct rules *rules;
 	struct store_ctx *ctx;
 	uint64_t *stat; /* by enum counter */
@@ -34,6 +53,11 @@ struct udp {
 int udp_open(struct udp *udp, const struct config *cfg, struct rules *rules, struct store_ctx *ctx,
 	     uint64_t *stat, struct durations *durations, char *err, size_t err_len);
 void udp_close(struct udp *udp);
+
+/* Executes it: the length of the reply in `reply` (XKV_PAYLOAD_MAX4 bytes), 0 if there is none. */
+size_t udp_execute(const struct udp_kept *d, char *reply);
+/* Sends a reply. */
+void udp_send(const struct udp_kept *d, const char *reply, size_t len);
 
 /* To be called when our addresses may have changed. */
 void udp_follow_addresses(const struct udp *udp);

@@ -42,6 +42,7 @@ struct fill_waiter {
 	TAILQ_ENTRY(fill_waiter) next;
 	/* The reply in RESP3; NULL: the upstream was lost.  Called once. */
 	void (*got)(struct fill_waiter *w, const char *reply, size_t len);
+	bool late; /* not before what is kept is */
 };
 TAILQ_HEAD(fill_waiters, fill_waiter);
 

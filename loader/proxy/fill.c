@@ -16,7 +16,8 @@
 struct fill {
 	struct request request; /* GET or MGET */
 	struct proxy *proxy;
-	struct fill_waiters waiters;
+	struct fill_waiters waiters, late;
+	size_t len;	  /* of `bytes` */
 	uint64_t sent_ms; /* Unix time */
 	bool single;	  /* GET */
 	bool replied;
@@ -27,8 +28,19 @@ struct fill {
 	struct filled key[];
 };
 
+static void tell_all(struct fill_waiters *waiters, const char *bytes, size_t len)
+{
+	struct fill_waiter *w;
+
+	while ((w = TAILQ_FIRST(waiters))) {
+		TAILQ_REMOVE(waiters, w, next);
+		w->got(w, bytes, len);
+	}
+}
+
 static void forget(struct fill *f)
 {
+	tell_all(&f->late, f->bytes, f->len);
 	value_free(f->value);
 	outbox_free(&f->reply);
 	free(f->bytes);
@@ -80,13 +92,9 @@ static const struct request_kind ttl_kind = { ttl_reply, ttl_lost };
 /* Tells who waits. */
 static void tell(struct fill *f, const char *bytes, size_t len)
 {
-	struct fill_waiter *w;
-
 	f->replied = true;
-	while ((w = TAILQ_FIRST(&f->waiters))) {
-		TAILQ_REMOVE(&f->waiters, w, next);
-		w->got(w, bytes, len);
-	}
+	f->len = len;
+	tell_all(&f->waiters, bytes, len);
 	if (!f->left)
 		forget(f);
 }
@@ -179,7 +187,7 @@ bool fill_send(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
 	static const struct resp_arg pttl = { .ptr = "PTTL", .len = 4 };
 	struct fill *f;
 
-	if (join(x, argc, argv, w))
+	if (!w->late && join(x, argc, argv, w))
 		return true;
 	f = calloc(1, sizeof(*f) + (argc - 1) * sizeof(f->key[0]));
 	if (!f)
@@ -189,7 +197,8 @@ bool fill_send(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
 	f->single = argc == 2 && text_is(argv[0].ptr, argv[0].len, "get");
 	f->sent_ms = store_now_ms(x->srv->store);
 	TAILQ_INIT(&f->waiters);
-	TAILQ_INSERT_TAIL(&f->waiters, w, next);
+	TAILQ_INIT(&f->late);
+	TAILQ_INSERT_TAIL(w->late ? &f->late : &f->waiters, w, next);
 	for (unsigned int i = 1; i < argc; i++)
 		add_key(f, &argv[i], i - 1);
 	f->left = f->count;

@@ -24,6 +24,10 @@ int proxy_check(const struct config *cfg, char *err, size_t err_len);
 /* What executes commands with this configuration: `base` itself, if it has no upstream. */
 const struct executor *proxy_executor(const struct executor *base, const struct config *cfg);
 
+struct udp;
+/* With an upstream: datagrams that ask for what is not cached wait until it has said. */
+void proxy_udp(struct server *s, struct udp *udp);
+
 /* Begins to connect to the upstream; nothing without one. */
 void proxy_start(struct server *s);
 

@@ -41,6 +41,7 @@ struct proxy_stats {
 	uint64_t connected; /* how often */
 	uint64_t barriers;
 	uint64_t hits, misses;
+	uint64_t datagrams; /* that have asked for what was not cached */
 	uint64_t filled, overtaken,
 		unkept; /* fills: kept, dropped in time, that the store refused */
 	uint64_t announced, dropped, emptied;
@@ -70,7 +71,8 @@ struct proxy {
 	bool tracks;	       /* the upstream announces what changes */
 	struct hashtable keys; /* struct cached_key */
 	uint64_t keys_secret[2];
-	uint64_t lease_ns; /* monotonic: until when entries may be believed */
+	uint64_t lease_ns;	/* monotonic: until when entries may be believed */
+	unsigned int datagrams; /* that wait for the upstream */
 	ev_timer flush;
 	unsigned int flushing; /* the database that is being emptied, if it is not empty */
 	uint64_t flush_cursor;

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Datagrams that read.  The driver answers what is cached; what it passes up is executed as ever.
+ * If a key is missing then, the upstream is asked for it, and the datagram executed again.  So a
+ * key is said to be missing when the upstream has said so; also one that is no string.
+ */
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache.h"
+#include "net/udp.h"
+#include "upstream/value.h"
+#include "util/clock.h"
+
+#define RESULTS_MAX 64	 /* of a datagram: (XKV_PAYLOAD_MAX4 - a header) / a result, and some */
+#define UNDER_WAY   4096 /* more are lost, as packets are */
+#define TRIES	    8	 /* others may change a key again and again */
+
+_Static_assert((XKV_PAYLOAD_MAX4 - sizeof(struct xkv_hdr)) / sizeof(struct xkv_result) <
+		       RESULTS_MAX,
+	       "bits of `absent`, too");
+
+/* What a result is about. */
+struct asked {
+	bool reads; /* a key, that may be fetched */
+	size_t len;
+	char key[XKV_KEY_MAX];
+};
+
+struct datagram {
+	struct fill_waiter waiter;
+	struct proxy *proxy;
+	struct udp_kept *kept; /* owned */
+	unsigned int tries;
+	uint64_t absent;  /* bits by result: the upstream has no such string */
+	uint64_t fetched; /* the same, in the order of what was asked for last */
+};
+
+/* ---- what is asked for ------------------------------------------------------------- */
+
+/* The key with the next number; false: it was the last one. */
+static bool next_key(char *key, size_t len)
+{
+	while (len--) {
+		if (key[len] < '0' || key[len] > '9')
+			return false;
+		if (key[len]++ != '9')
+			return true;
+		key[len] = '0';
+	}
+	return false;
+}
+
+static void add_operation(struct asked *asked, unsigned int *count, const struct xkv_op *op,
+			  const char *key)
+{
+	bool reads = op->opcode == XKV_OP_GET || op->opcode == XKV_OP_TTL ||
+		     op->opcode == XKV_OP_TOUCH || op->opcode == XKV_OP_SCAN;
+	struct asked a = { .reads = reads, .len = op->key_len };
+
+	memcpy(a.key, key, op->key_len);
+	for (unsigned int n = op->opcode == XKV_OP_SCAN ? op->keys : 1; n && *count < RESULTS_MAX;
+	     n--) {
+		asked[(*count)++] = a;
+		if (!next_key(a.key, a.len))
+			break;
+	}
+}
+
+/* What each result of the reply is about, of a request that the engine has found to be right. */
+static unsigned int parse(const char *request, size_t len, struct asked asked[RESULTS_MAX])
+{
+	const struct xkv_hdr *hdr = (const struct xkv_hdr *)request;
+	size_t at = sizeof(*hdr);
+	unsigned int count = 0;
+
+	at += hdr->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES : 0;
+	at += hdr->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0;
+	for (unsigned int i = 0; i < hdr->count && at + sizeof(struct xkv_op) <= len; i++) {
+		struct xkv_op op;
+
+		memcpy(&op, request + at, sizeof(op));
+		at += sizeof(op);
+		if (op.key_len > XKV_KEY_MAX || at + op.key_len > len)
+			break;
+		add_operation(asked, &count, &op, request + at);
+		at += XKV_PADDED(op.key_len) + XKV_PADDED((size_t)ntohl(op.value_len));
+	}
+	return count;
+}
+
+/* Bits of the results that say that a key is missing, or (`all`) of all that are about one. */
+static uint64_t missing(const char *request, size_t len, const char *reply, size_t reply_len,
+			bool all, struct asked asked[RESULTS_MAX])
+{
+	const struct xkv_hdr *hdr = (const struct xkv_hdr *)reply;
+	unsigned int count = parse(request, len, asked);
+	size_t at = sizeof(*hdr);
+	uint64_t bits = 0;
+
+	for (unsigned int i = 0; i < count && i < hdr->count; i++) {
+		struct xkv_result r;
+
+		if (at + sizeof(r) > reply_len)
+			break;
+		memcpy(&r, reply + at, sizeof(r));
+		if (asked[i].reads && (r.status == XKV_MISS || (all && r.status == XKV_OK)))
+			bits |= 1ULL << i;
+		at += sizeof(r) +
+		      (r.flags & XKV_HAS_VALUE ? XKV_PADDED((size_t)ntohl(r.value_len)) : 0);
+	}
+	return bits;
+}
+
+static bool is_believed(const struct proxy *x)
+{
+	return x->tracks && monotonic_ns() < x->lease_ns;
+}
+
+static bool holds(void *arg, const char *request, size_t len, const char *reply, size_t reply_len)
+{
+	struct asked asked[RESULTS_MAX];
+
+	return missing(request, len, reply, reply_len, !is_believed(arg), asked);
+}
+
+/* ---- answering --------------------------------------------------------------------- */
+
+static void forget(struct datagram *d)
+{
+	d->proxy->datagrams--;
+	free(d->kept);
+	free(d);
+}
+
+/* The upstream is not there, or others change the key all the time: it can be tried again. */
+static void say_busy(struct datagram *d)
+{
+	const struct xkv_hdr *in = (const struct xkv_hdr *)d->kept->in;
+	struct asked asked[RESULTS_MAX];
+	struct {
+		struct xkv_hdr hdr;
+		struct xkv_result result;
+	} reply = { .hdr = *in, .result = { .status = XKV_BUSY } };
+	size_t first = sizeof(*in) + (in->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES : 0) +
+		       (in->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0);
+
+	if (parse(d->kept->in, d->kept->len, asked)) {
+		reply.result.opcode = (unsigned char)d->kept->in[first];
+		reply.hdr.flags = XKV_F_REPLY;
+		reply.hdr.count = 1;
+		reply.hdr.status = XKV_OK;
+		reply.hdr.length = htons(sizeof(reply));
+		udp_send(d->kept, (const char *)&reply, sizeof(reply));
+	}
+	forget(d);
+}
+
+static void go_on(struct datagram *d);
+
+static void got(struct fill_waiter *w, const char *reply, size_t len)
+{
+	struct datagram *d = (struct datagram *)w;
+	const struct value *v = reply ? value_parse(reply, len) : NULL;
+	unsigned int n = 0;
+
+	if (!v || v->type != '*') {
+		value_free(v);
+		say_busy(d);
+		return;
+	}
+	for (unsigned int i = 0; i < RESULTS_MAX; i++)
+		if (d->fetched >> i & 1 && value_item(v, n++)->type == '_')
+			d->absent |= 1ULL << i;
+	value_free(v);
+	go_on(d);
+}
+
+static bool fetch(struct datagram *d, struct asked asked[RESULTS_MAX])
+{
+	static const char mget[] = "MGET";
+	struct resp_arg argv[RESULTS_MAX + 1] = { { .ptr = (char *)(uintptr_t)mget, .len = 4 } };
+	unsigned int argc = 1;
+
+	for (unsigned int i = 0; i < RESULTS_MAX; i++)
+		if (d->fetched >> i & 1)
+			argv[argc++] = (struct resp_arg){ { asked[i].key }, asked[i].len };
+	return d->proxy->up && fill_send(d->proxy, argc, argv, &d->waiter);
+}
+
+static void go_on(struct datagram *d)
+{
+	struct asked asked[RESULTS_MAX];
+	char reply[XKV_PAYLOAD_MAX4];
+	size_t len = udp_execute(d->kept, reply);
+	bool believed = is_believed(d->proxy) || d->tries; /* the upstream has just been asked */
+
+	if (len)
+		d->fetched = missing(d->kept->in, d->kept->len, reply, len, !believed, asked) &
+			     ~d->absent;
+	if (!len) {
+		forget(d);
+	} else if (!d->fetched) {
+		udp_send(d->kept, reply, len);
+		forget(d);
+	} else if (d->tries++ == TRIES || !fetch(d, asked)) {
+		say_busy(d);
+	}
+}
+
+static void kept(void *arg, struct udp_kept *k)
+{
+	struct proxy *x = arg;
+	struct datagram *d = x->datagrams < UNDER_WAY ? calloc(1, sizeof(*d)) : NULL;
+
+	if (!d) {
+		free(k);
+		return;
+	}
+	x->datagrams++;
+	d->proxy = x;
+	d->kept = k;
+	d->waiter.got = got;
+	d->waiter.late = true;
+	x->stats.datagrams++;
+	go_on(d);
+}
+
+void proxy_udp(struct server *s, struct udp *udp)
+{
+	if (!s->cfg->upstream[0])
+		return;
+	udp->holds = holds;
+	udp->kept = kept;
+	udp->hold_arg = proxy_of(s);
+}
