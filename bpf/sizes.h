@@ -46,11 +46,11 @@ static inline __u32 xkv_span_units(__u32 units, __u32 slot_bytes)
 }
 
 /* Buckets of the index for so many keys: a power of two. */
-static inline __u32 xkv_buckets_for(__u64 keys)
+static inline __u32 xkv_buckets_for(__u64 max_keys)
 {
 	__u32 buckets = 1;
 
-	while ((__u64)buckets * XKV_KEYS_PER_BUCKET < keys && buckets < (1U << 28))
+	while ((__u64)buckets * XKV_KEYS_PER_BUCKET < max_keys && buckets < (1U << 28))
 		buckets *= 2;
 	return buckets;
 }

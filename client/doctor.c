@@ -255,8 +255,9 @@ static void print_report(const struct patient *p, const struct report *r)
 {
 	if (r->points)
 		out_json(json_pack("{s:o, s:s, s:O}", "interface",
-				   p->interface ? json_string(p->interface) : json_null(), "grade",
-				   grades[r->worst], "points", r->points));
+				   p->interface ? json_bytes(p->interface, strlen(p->interface))
+						: json_null(),
+				   "grade", grades[r->worst], "points", r->points));
 	else
 		printf("%u good, %u warnings, %u bad\n", r->count[GOOD], r->count[WARNING],
 		       r->count[BAD]);

@@ -254,11 +254,12 @@ static bool has_room(const struct screen *s, int lines)
 
 static void show_head(const struct top *t, struct screen *s)
 {
+	const char *interface = info_text(t->now.info, "xkv_interface");
 	char place[512];
 
 	printf("xkv %s, %s, up %s s, %s %s, batch %s; every %g s, Ctrl-C ends",
 	       info_text(t->now.info, "xkv_version"), tcp_place(t->c, place, sizeof(place)),
-	       info_text(t->now.info, "uptime_in_seconds"), info_text(t->now.info, "xkv_interface"),
+	       info_text(t->now.info, "uptime_in_seconds"), *interface ? interface : "XDP",
 	       info_text(t->now.info, "xkv_mode"), info_text(t->now.info, "xkv_batch"),
 	       t->c->interval);
 	end_line(s);
