@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 20
+# tests/run: seconds 25
 """`xkv capacity` beside stores that were loaded with what it was asked about."""
 import json
 import math

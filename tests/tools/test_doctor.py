@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 4
+# tests/run: seconds 9
 """
 `xkv doctor`: machines that are recorded as files of /proc and /sys and as what ethtool has printed,
 each with one thing that is not as it should be; and a live one on the test bed, which is then
@@ -15,7 +15,6 @@ import subprocess
 import pytest
 from conftest import BUILD, SERVER, run
 
-pytestmark = pytest.mark.sanitized
 XKV = BUILD / "xkv"
 NET = "sys/class/net/eth0"
 GRADES = {"good": 0, "warning": 1, "bad": 2}
@@ -339,6 +338,7 @@ HEALTHY = {
 }
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("changed", HEALTHY.values(), ids=HEALTHY.keys())
 def test_nothing_is_wrong(tmp_path, changed):
     status, points = examine(record(tmp_path, changed), "eth0")
@@ -357,6 +357,7 @@ def test_without_an_interface(tmp_path):
     assert points["interface"]["grade"] == "good" and "mtu" not in points
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("days, grade, value", [
     (400, "good", "is valid for"), (10, "warning", "days only"), (-3, "bad", "no longer")])
 def test_certificates(tmp_path, days, grade, value):
@@ -418,6 +419,7 @@ def record_live(bed, place):
     (tools / "xdp").write_text("basic redirect ndo-xmit", encoding="ascii")
 
 
+@pytest.mark.sanitized
 def test_live(bed, xkvd, tmp_path):
     """On a veth with an xkvd: what ethtool's ioctls say is what ethtool prints."""
     xkvd("--save", "")

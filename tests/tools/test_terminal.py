@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 9
+# tests/run: seconds 8
 """What a person at a terminal watches a server with: xkv top, slowlog, latency and events."""
 import json
 import os
