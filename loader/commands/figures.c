@@ -305,6 +305,11 @@ static void memory_section(struct metrics *m, struct server *s)
 /* What there is to say only while there is a log. */
 static void log_on_figures(struct metrics *m, struct server *s, const struct writelog_info *info)
 {
+	unsigned int waiting = 0;
+	const struct caller *c;
+
+	LIST_FOREACH(c, &s->late_waiters, waiting)
+		waiting++;
 	const struct figure figures[] = {
 		{ "aof_current_size", GAUGE(info->size), "redis_aof_current_size_bytes", "bytes of the write log" },
 		{ "aof_base_size", GAUGE(info->size_at_base), "redis_aof_base_size_bytes", "bytes of the write log when its base was new" },
@@ -313,6 +318,9 @@ static void log_on_figures(struct metrics *m, struct server *s, const struct wri
 		{ "aof_pending_bio_fsync", GAUGE(info->syncing), "redis_aof_pending_bio_fsync", "1: the disk is taking what was written" },
 		{ "aof_delayed_fsync", COUNT(info->delayed), "redis_aof_delayed_fsync", "how often the disk has taken longer than a second" },
 		{ "xkv_log_error", TEXT(info->error) },
+		{ "xkv_log_late_ms", GAUGE(info->late_ns / 1000000) },
+		{ NULL, GAUGE((double)info->late_ns / 1e9), "xkv_log_late_seconds", "for how long the disk has not taken the write log, if writes have to wait for that" },
+		{ "xkv_log_waiting", GAUGE(waiting), "xkv_log_waiting_clients", "clients whose writes wait for the disk" },
 		{ "xkv_log_head", COUNT(feed_head(s->store)), "xkv_log_head_bytes_total", "position of the last change in the change feed" },
 		{ "xkv_log_written", COUNT(info->written), "xkv_log_written_bytes_total", "position up to which the write log is written" },
 		{ "xkv_log_synced", COUNT(info->synced), "xkv_log_synced_bytes_total", "position up to which the disk has the write log" },

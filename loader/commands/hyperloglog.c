@@ -122,7 +122,7 @@ static void cache_estimate(struct caller *c, const struct resp_arg *key,
 	struct store_entry unused;
 	void *copy;
 
-	if (c->srv->writes_refused || c->worker->pause.until_ns)
+	if (c->srv->writes_refused || c->srv->writes_wait || c->worker->pause.until_ns)
 		return;
 	copy = malloc(e->value_len);
 	if (!copy)

@@ -708,6 +708,14 @@ static bool is_too_late(const struct caller *c)
 	return c->dead || c->closing || c->srv->stopping || is_dropped(c);
 }
 
+/* What would be written is to wait until the disk has taken what was written before. */
+static bool waits_for_disk(struct caller *c, const struct command *cmd, const struct resp_arg *argv)
+{
+	if (!c->srv->writes_wait || !c->id)
+		return false;
+	return command_counts_keys(cmd) ? script_may_write(c, cmd, argv) : command_writes(c, cmd);
+}
+
 static unsigned int run(struct caller *c)
 {
 	unsigned int argc = c->call.argc;
@@ -730,9 +738,10 @@ static unsigned int run(struct caller *c)
 		cmd = NULL;
 	}
 	transaction_of(c)->failed |= c->session.multi && !cmd;
-	if (cmd && client_postpones(c, cmd, argv)) {
+	if (cmd && (waits_for_disk(c, cmd, argv) || client_postpones(c, cmd, argv))) {
 		long_begin(c, run_later);
-		caller_wait(c, &c->worker->pause.waiters);
+		caller_wait(c, c->srv->writes_wait ? &c->srv->late_waiters
+						   : &c->worker->pause.waiters);
 		return RUN_UNFINISHED;
 	}
 	if (cmd && !(waits = group_takes(c, cmd)) && !transaction_queues(c, cmd, argc, argv))

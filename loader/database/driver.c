@@ -60,7 +60,7 @@ static bool is_watched_over(const struct caller *c)
 	const struct server *s = c->srv;
 
 	return !LIST_EMPTY(&shared_of(s)->monitors) || s->stopping || c->worker->pause.until_ns ||
-	       s->writes_refused || s->busy || s->cfg->notify & NOTIFY_MISS;
+	       s->writes_refused || s->writes_wait || s->busy || s->cfg->notify & NOTIFY_MISS;
 }
 
 bool caller_is_plain(struct caller *c)

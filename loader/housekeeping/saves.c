@@ -64,10 +64,10 @@ static void say_refused(const struct server *s, const char *save_error)
 			    save_error);
 }
 
-/* Over UDP they are also refused if replies have to wait for the disk: the driver cannot. */
+/* Over UDP they are also refused where those over TCP, or their replies, wait: XDP cannot. */
 void server_follow_saves(struct server *s)
 {
-	bool waited = s->replies_wait, refused = s->writes_refused;
+	bool waited = s->replies_wait, refused = s->writes_refused, late = s->writes_wait;
 	struct snapshot_info info;
 
 	snapshot_status(&info);
@@ -75,10 +75,17 @@ void server_follow_saves(struct server *s)
 	s->replies_wait = s->cfg->appendonly && s->cfg->appendfsync == APPENDFSYNC_ALWAYS;
 	s->writes_refused =
 		s->log_error[0] || (s->cfg->stop_writes && s->cfg->save_count && info.stop_writes);
-	if (s->flows && s->writes_refused != refused)
+	s->writes_wait = !s->writes_refused && writelog_is_late();
+	if (s->flows && (s->writes_refused != refused || s->writes_wait != late))
 		flows_take_back(s->flows);
-	store_refuse_writes(s->store, s->writes_refused || s->replies_wait || s->cfg->upstream[0]);
+	store_refuse_writes(s->store, s->writes_refused || s->writes_wait || s->replies_wait ||
+					      s->cfg->upstream[0]);
 	waiters_wake(&s->log_waiters);
+	waiters_wake(&s->late_waiters);
+	for (unsigned int i = 0; i < s->worker_count && s->writes_wait != late; i++)
+		worker_wake(s->worker[i]); /* readers need not wait any more */
+	if (s->writes_wait && !late)
+		log_warning("the disk is late with the write log: writes wait");
 	if (s->writes_refused != refused)
 		say_refused(s, info.last_error);
 	if (s->replies_wait && !waited && s->cfg->interface[0])

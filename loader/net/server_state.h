@@ -56,6 +56,7 @@ struct server {
 	struct housekeeping *housekeeping; /* housekeeping/housekeeping.h; NULL = none yet */
 	struct waiters saves;		   /* those who have sent SAVE */
 	struct waiters log_waiters;	   /* WAITAOF */
+	struct waiters late_waiters;	   /* commands that write, while `writes_wait` */
 	struct extra *extras;
 	uint64_t last_client_id;
 	struct flows *flows;   /* not owned; NULL = the driver answers no client over TCP */
@@ -79,6 +80,7 @@ struct server {
 	/* the last snapshot failed (stop-writes-on-bgsave-error), or the log cannot be written */
 	bool writes_refused;
 	char log_error[256]; /* why it cannot, "" = it can */
+	bool writes_wait;    /* the disk is late (writelog_is_late()), but may come back soon */
 	bool replies_wait;   /* for the disk: appendfsync always */
 	bool expiry_off;     /* DEBUG SET-ACTIVE-EXPIRE 0 */
 	bool stopping;	     /* nothing is executed any more */

@@ -34,7 +34,8 @@
 #define PIECE	   (1U << 20)  /* bytes that are written at once */
 #define RETRY_NS   1000000000  /* after a write that has failed */
 #define SYNC_NS	   1000000000  /* everysec */
-#define LATE_NS	   2000000000  /* not on the disk for longer: writes are refused */
+#define LATE_NS	   2000000000  /* not on the disk for longer: writes wait ... */
+#define STUCK_NS   10000000000 /* ... and are refused */
 #define REBASE_NS  5000000000  /* after one that has failed, to write a base that is needed */
 #define REWRITE_NS 60000000000 /* the same, of one that is not */
 #define CLOSE_NS   5000000000  /* at the end, for what is in the feed yet */
@@ -74,7 +75,7 @@ static struct {
 	void *tell_arg;
 	atomic_bool awaited; /* replies wait for the disk */
 	uint64_t wanted;     /* position that writelog_sync_soon() has asked for */
-	bool late;	     /* it has been told that is_late() */
+	unsigned int late;   /* 1, 2: it has been told that writes have to wait, are refused */
 
 	/* the directory; constant while the log is on */
 	char path[PATH_MAX]; /* of the directory */
@@ -211,12 +212,23 @@ static uint64_t late_ns(void)
 	return since && now > since ? now - since : 0;
 }
 
-/* With the lock. */
-static bool is_late(void)
+/* With the lock.  For how long, if that is too long; else 0. */
+static uint64_t too_late_ns(void)
 {
 	bool rests = state.no_sync_on_rewrite && state.rewrite_began_ns;
+	uint64_t late = late_ns();
 
-	return state.appendfsync != APPENDFSYNC_NO && !rests && late_ns() > LATE_NS;
+	return state.appendfsync != APPENDFSYNC_NO && !rests && late > LATE_NS ? late : 0;
+}
+
+bool writelog_is_late(void)
+{
+	bool late;
+
+	pthread_mutex_lock(&state.lock);
+	late = state.on && too_late_ns();
+	pthread_mutex_unlock(&state.lock);
+	return late;
 }
 
 void writelog_refuses(char text[256])
@@ -225,7 +237,7 @@ void writelog_refuses(char text[256])
 	pthread_mutex_lock(&state.lock);
 	if (state.on && !state.info.write_ok)
 		snprintf(text, 256, "%s", state.info.error);
-	else if (state.on && is_late())
+	else if (state.on && too_late_ns() > STUCK_NS)
 		snprintf(text, 256, "the disk has not taken the write log for %.1f s",
 			 (double)late_ns() / 1e9);
 	pthread_mutex_unlock(&state.lock);
@@ -240,6 +252,7 @@ void writelog_status(struct writelog_info *out)
 	out->rewrite_seconds =
 		out->rewriting ? (double)(monotonic_ns() - state.rewrite_began_ns) / 1e9 : -1;
 	out->syncing = state.sync_ns;
+	out->late_ns = state.on ? too_late_ns() : 0;
 	pthread_mutex_unlock(&state.lock);
 }
 
@@ -319,7 +332,7 @@ uint64_t writelog_awaits(bool *writers)
 		return 0;
 	head = feed_head(state.st);
 	pthread_mutex_lock(&state.lock);
-	*writers = !state.info.write_ok;
+	*writers = !state.info.write_ok || too_late_ns();
 	if (is_synced(head))
 		head = 0;
 	else if (state.consumer)
@@ -912,13 +925,15 @@ static void switch_increment(void)
 static bool on_begin(void *arg)
 {
 	enum switching switching;
+	unsigned int late;
 	bool told;
 
 	(void)arg;
 	pthread_mutex_lock(&state.lock);
 	switching = state.switching;
-	told = state.late == is_late();
-	state.late = is_late();
+	late = (too_late_ns() > 0) + (too_late_ns() > STUCK_NS);
+	told = state.late == late;
+	state.late = late;
 	pthread_mutex_unlock(&state.lock);
 	if (!told)
 		tell();

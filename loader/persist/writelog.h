@@ -69,11 +69,18 @@ struct writelog_info {
 	uint64_t size, size_at_base; /* bytes of all files; when the base was new */
 	uint64_t delayed;	     /* syncs that took longer than a second */
 	bool syncing;
+	uint64_t late_ns; /* the disk has not taken something for so long that writes wait; or 0 */
 	uint64_t written, synced; /* positions in the change feed (store/feed.h) */
 	char error[256];	  /* a sentence: why it is not written; "" = it is */
 };
 /* Any thread. */
 void writelog_status(struct writelog_info *out);
+
+/*
+ * The disk is late: who wants to write has to wait, so that a power cut takes no more than two
+ * seconds.  After ten seconds writes are refused.  Any thread.
+ */
+bool writelog_is_late(void);
 
 /* Why writes have to be refused, "" = they have not. */
 void writelog_refuses(char text[256]);
@@ -82,7 +89,7 @@ void writelog_refuses(char text[256]);
  * With `appendfsync always`, a reply that tells of a change is sent when the disk has it: when
  * writelog_is_synced() says so of the position in the change feed that this returns, for all that
  * has changed so far.  0: nothing has to be waited for.  *writers: only clients that have changed
- * something wait; the disk takes nothing, and others read on.
+ * something wait; the disk takes nothing, or is late, and others read on.
  */
 uint64_t writelog_awaits(bool *writers);
 bool writelog_is_synced(uint64_t position);

@@ -592,22 +592,73 @@ def test_a_write_that_fails_is_repeated(xkvd):
     assert content_of(d) == expected
 
 
-def test_a_disk_that_is_late(xkvd):
-    """A power cut would take so much at most: then writes are refused, and reads are not."""
+class Waits:
+    """A command of a client of its own: what it is replied, and after how long."""
+
+    def __init__(self, d, *words):
+        self.client, self.reply, self.took = d.redis(socket_timeout=30), None, None
+        self.thread = threading.Thread(target=self.run, args=words)
+        self.thread.start()
+
+    def run(self, *words):
+        since = time.monotonic()
+        try:
+            self.reply = self.client.execute_command(*words)
+        except redis_py.RedisError as error:
+            self.reply = str(error)
+        self.took = time.monotonic() - since
+
+    def end(self):
+        self.thread.join(30)
+        return self.reply
+
+
+@pytest.mark.parametrize("fsync, threads", [("everysec", "1"), ("always", "2")])
+def test_a_disk_that_is_late(xkvd, fsync, threads):
+    """A power cut would take two seconds at most: then writes wait, and reads do not."""
+    d = xkvd(*OPTIONS, "--appendfsync", fsync, "--io-threads", threads)
+    client, first = d.redis(), None
+
+    def late():
+        return client.info("persistence")["xkv_log_late_ms"]
+
+    assert late() == 0
+    with injected(d, "fdatasync:delay_enter=7s:when=1"), d.udp() as udp:
+        first = Waits(d, "SET", "key", "1")
+        wait_for(late, 20)
+        assert 2000 <= late() < 4000
+        waits = [Waits(d, "SET", "key", "2"), Waits(d, "EVAL", "redis.call('set', 'a', 1)", 0),
+                 Waits(d, "INCR", "n")]
+        wait_for(lambda: client.info("persistence")["xkv_log_waiting"] == 3, 10)
+        assert client.ping() and client.get("key") == udp.get(b"key").value == b"1"
+        assert client.publish("channel", "x") == 0
+        assert udp.set(b"key", b"2").status_name == "READ_ONLY"
+        gone = Waits(d, "SET", "key", "gone")
+        wait_for(lambda: client.info("persistence")["xkv_log_waiting"] == 4, 10)
+        gone.client.connection_pool.disconnect()
+        assert [one.end() for one in (first, *waits)] == [True, True, None, 1]
+        assert 1 < waits[0].took < 7
+        wait_for(lambda: late() == 0, 10)
+        assert (udp.set(b"key", b"3").status == 0) == (fsync == "everysec")
+        gone.end()
+    info = client.info("persistence")
+    assert info["aof_delayed_fsync"] >= 1 and info["aof_last_write_status"] == "ok"
+    assert info["xkv_log_waiting"] == 0 and "writes wait" in d.log()
+
+
+def test_a_disk_that_is_stuck(xkvd):
+    """Who has waited is refused in the end, and it heals."""
     d = xkvd(*OPTIONS)
     client = d.redis()
-    with injected(d, "fdatasync:delay_enter=6s:when=1"), d.udp() as udp:
+    with injected(d, "fdatasync:delay_enter=14s:when=1"):
         client.set("key", "1")
-        since = time.monotonic()
-        why = wait_for(lambda: refused(client), 20)
-        assert 1.5 < time.monotonic() - since < 5.5, why
-        assert "MISCONF Errors writing to the AOF file: the disk has not taken the write log" in why
-        assert udp.set(b"key", b"2").status_name == "READ_ONLY"
-        assert udp.get(b"key").value == client.get("key") == b"1"
+        wait_for(lambda: client.info("persistence")["xkv_log_late_ms"], 20)
+        one = Waits(d, "SET", "key", "2")
+        assert "MISCONF Errors writing to the AOF file: the disk has not taken" in one.end()
+        assert 6 < one.took < 10
+        assert "MISCONF" in refused(client) and client.get("key") == b"1"
         wait_for(lambda: not refused(client), 20)
-        assert udp.set(b"key", b"2").status == 0
-    assert client.info("persistence")["aof_delayed_fsync"] >= 1
-    assert client.info("persistence")["aof_last_write_status"] == "ok"
+    assert client.info("persistence")["xkv_log_late_ms"] == 0
 
 
 def test_truncated_and_damaged(xkvd):
