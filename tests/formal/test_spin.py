@@ -101,6 +101,8 @@ SOUND = [
     Case("TCP, two losses", "tcp", ["LOSSES=2"]),
     Case("TCP, copies", "tcp", TCP_COPIES),
 
+    Case("proxy", "proxy", []),
+
     Case("TCP, messages", "tcp", TCP_MESSAGES, long=True),
     Case("TCP, three and a message", "tcp", ["PUSHES=1"], long=True),
     Case("interrupted, longer", "entry",
@@ -121,7 +123,8 @@ SOUND = [
 
 
 def without(switch, finds, who, model="entry"):
-    prefix = {"txn": "transactions: ", "tcp": "TCP: ", "locks": "locks: "}.get(model, "")
+    prefix = {"txn": "transactions: ", "tcp": "TCP: ", "locks": "locks: ",
+              "proxy": "proxy: "}.get(model, "")
     name = prefix + switch
     return Case(name, model, who + switch.split(), finds)
 
@@ -202,6 +205,16 @@ BROKEN = [
     without("NO_DUPLICATE_ACK", "hung", [], "tcp"),
     without("NO_CAP", "stuck hung", TCP_COPIES, "tcp"),
     without("ONE_OFFSET", "two_contents", [], "tcp"),
+    without("NO_DROP", "stale", [], "proxy"),
+    without("NO_OVERTAKING", "stale", [], "proxy"),
+    without("NO_GUARD", "stale", [], "proxy"),
+    without("JOIN_OVERTAKEN", "stale", [], "proxy"),
+    without("NO_BARRIER", "stale", [], "proxy"),
+    without("BCAST", "stale", [], "proxy"),
+    without("NO_READ_BARRIER", "backward", [], "proxy"),
+    without("NO_ANNOUNCED_OVERTAKING", "old", [], "proxy"),
+    without("KEEP_OVERTAKEN", "old", [], "proxy"),
+    without("NO_EMPTYING", "old", [], "proxy"),
 ]
 
 CASES = SOUND + BROKEN
@@ -219,7 +232,8 @@ QUICK = {"lists, a new span", "OWN_LIST_ONLY",
          "transactions: VALIDATE_FIRST", "transactions: NO_ABSENT_LOCK",
          "transactions: NO_SLOT_LOCK", "transactions: NO_UNRESERVE",
          "blind transaction beside writes", "transactions: NO_KEY_COMPARE_AGAIN",
-         "transactions: NO_ODD_CHECK_AGAIN"}
+         "transactions: NO_ODD_CHECK_AGAIN",
+         "proxy: NO_GUARD", "proxy: NO_BARRIER", "proxy: NO_EMPTYING"}
 
 MILLIONS = {"interrupted by a read", "lists, interrupted", "lists, a new span"}  # of states
 

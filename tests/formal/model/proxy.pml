@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * The cache in front of a Redis (loader/proxy/), for Spin: one key, whose value is how often it was
+ * written; the Redis; xkvd, with two readers and who writes; and others, who write to the Redis
+ * directly.  There are two connections between xkvd and the Redis, the watch and the one that
+ * clients share.  What is sent on one arrives in its order, and nothing orders the two.
+ *
+ * Both are one thread each: an atomic block is what one of them does about one message.
+ *
+ * What is checked:
+ *  - a read is not older than what somebody at xkvd was told was written before it began (stale);
+ *  - the first reader does not go back in time, whoever writes, and however it reads (backward);
+ *  - when everything has arrived, the entry is what the Redis has (old).
+ */
+
+#ifndef WRITES
+#define WRITES 1 /* that name the key */
+#endif
+#ifndef SCRIPTS
+#define SCRIPTS 1 /* that write it without naming it */
+#endif
+#ifndef OTHERS
+#define OTHERS 1
+#endif
+#ifndef READS
+#define READS 3 /* of the first reader */
+#endif
+#ifndef LOSSES
+#define LOSSES 1
+#endif
+
+mtype = { GET, TTL, PING, SET, SCRIPT, READ,	/* to the Redis */
+	  VALUE, LEFT, PONG, CHANGED, DONE, TOLD, SEEN }; /* from it */
+
+#define ROOM 8
+chan watch_up = [ROOM] of { mtype, byte };
+chan watch_down = [ROOM] of { mtype, byte };
+chan shared_up = [ROOM] of { mtype, byte };
+chan shared_down = [ROOM] of { mtype, byte };
+
+/* ---- the Redis ---- */
+
+byte value;
+bool tracked;	/* it will announce the next change, on the watch */
+byte orphans;	/* writes that were under way when the connections were lost */
+
+#ifdef BCAST
+bool announces; /* at the end of its round, behind the replies */
+#define ANNOUNCE announces = true
+#else
+#define ANNOUNCE watch_down ! CHANGED, 0
+#endif
+
+inline write_it()
+{
+	value++;
+	if
+	:: tracked -> tracked = false; ANNOUNCE
+	:: else
+	fi
+}
+
+active proctype redis()
+{
+	byte arg;
+
+end:
+	do
+	:: atomic { watch_up ? GET, arg -> tracked = true; watch_down ! VALUE, value }
+	:: atomic { watch_up ? TTL, arg -> tracked = true; watch_down ! LEFT, 0 }
+	:: atomic { watch_up ? PING, arg -> watch_down ! PONG, arg }
+	:: atomic { shared_up ? SET, arg -> write_it(); shared_down ! DONE, value }
+	:: atomic { shared_up ? SCRIPT, arg -> write_it(); shared_down ! TOLD, value }
+	:: atomic { shared_up ? READ, arg -> shared_down ! SEEN, value }
+	:: atomic { orphans > 0 -> orphans--; write_it() }
+#ifdef BCAST
+	:: atomic { announces -> announces = false; watch_down ! CHANGED, 0 }
+#endif
+	od
+}
+
+active proctype others()
+{
+	byte n;
+
+	do
+	:: atomic { n < OTHERS -> n++; write_it() }
+	:: break
+	od
+}
+
+/* ---- xkvd ---- */
+
+#define NOTHING 255
+byte entry = NOTHING;
+byte known;			/* the newest value that somebody was told of */
+byte guards;			/* writes under way that name the key */
+bool filling, overtaken, replied;
+bool to_keep;			/* the fill may be kept */
+byte filled;
+
+/* The readers: a read that is under way, and how new it has to be at least. */
+bool reads, joins;
+byte least, least_joined, last;
+bool by_fill, barrier;
+
+bool stale, backward, old; /* it has happened */
+
+inline drop()
+{
+	entry = NOTHING;
+	overtaken = true
+}
+
+inline end_read(v)
+{
+	stale = v < least;
+	backward = v < last;
+	assert(!stale);
+	assert(!backward);
+	last = v;
+	reads = false
+}
+
+inline begin_fill()
+{
+	filling = true;
+	replied = false;
+	overtaken = false;
+#ifdef NO_GUARD
+	to_keep = true;
+#else
+	to_keep = guards == 0;
+#endif
+	watch_up ! GET, 0;
+	watch_up ! TTL, 0
+}
+
+inline end_fill()
+{
+	filling = false;
+#ifdef KEEP_OVERTAKEN
+	overtaken = false;
+#endif
+	if
+	:: to_keep && !overtaken -> entry = filled
+	:: else
+	fi
+}
+
+inline learn(v)
+{
+	if
+	:: v > known -> known = v
+	:: else
+	fi
+}
+
+/* Connections are lost: what was under way is, too, but the Redis may still execute it. */
+inline lose()
+{
+	byte rest;
+	mtype what;
+
+	do
+	:: len(shared_up) > 0 -> shared_up ? what, rest;
+		if
+		:: what == READ -> reads = false
+		:: else -> orphans++
+		fi
+	:: else -> break
+	od;
+	do
+	:: len(shared_down) > 0 -> shared_down ? what, rest;
+		if
+		:: what == SEEN -> reads = false
+		:: else
+		fi
+	:: else -> break
+	od;
+	do
+	:: len(watch_up) > 0 -> watch_up ? _, _
+	:: else -> break
+	od;
+	do
+	:: len(watch_down) > 0 -> watch_down ? _, _
+	:: else -> break
+	od;
+	tracked = false;
+	guards = 0;
+	filling = false;
+	reads = false;
+	joins = false;
+#ifndef NO_EMPTYING
+	drop()
+#endif
+}
+
+active proctype xkvd()
+{
+	byte writes, scripts, read, losses, v;
+
+	do
+	/* the first reader: a hit, a fill, or a read that passes beside it */
+	:: atomic { !reads && read < READS ->
+		read++;
+		least = known;
+		if
+		:: entry != NOTHING -> v = entry; end_read(v)
+		:: entry == NOTHING && !filling -> reads = true; by_fill = true; begin_fill()
+		:: reads = true; by_fill = false;
+		   barrier = entry != NOTHING || (filling && !overtaken);
+#ifdef NO_READ_BARRIER
+		   barrier = false;
+#endif
+		   shared_up ! READ, barrier
+		fi }
+	/* the second one waits for a fill that is under way */
+#ifdef JOIN_OVERTAKEN
+	:: atomic { filling && !replied && !joins -> joins = true; least_joined = known }
+#else
+	:: atomic { filling && to_keep && !replied && !overtaken && !joins ->
+		joins = true; least_joined = known }
+#endif
+	:: atomic { writes < WRITES ->
+		writes++;
+		guards++;
+#ifdef NO_DROP
+		overtaken = true;
+#else
+#ifdef NO_OVERTAKING
+		entry = NOTHING;
+#else
+		drop();
+#endif
+#endif
+		shared_up ! SET, 0 }
+	:: atomic { scripts < SCRIPTS -> scripts++; shared_up ! SCRIPT, 0 }
+	:: atomic { losses < LOSSES -> losses++; lose() }
+	/* what comes */
+	:: atomic { shared_down ? DONE, v -> guards--; learn(v) }
+	:: atomic { shared_down ? TOLD, v ->
+#ifdef NO_BARRIER
+		learn(v)
+#else
+		watch_up ! PING, v
+#endif
+		}
+	:: atomic { shared_down ? SEEN, v ->
+		if
+		:: barrier -> watch_up ! PING, 128 + v
+		:: else -> end_read(v)
+		fi }
+	:: atomic { watch_down ? PONG, v ->
+		if
+		:: v >= 128 && reads -> v = v - 128; end_read(v)
+		:: v < 128 -> learn(v)
+		:: else
+		fi }
+	:: atomic { watch_down ? VALUE, v ->
+		replied = true;
+		filled = v;
+		if
+		:: reads && by_fill -> end_read(v)
+		:: else
+		fi;
+		if
+		:: joins -> joins = false; stale = v < least_joined; assert(!stale)
+		:: else
+		fi }
+	:: atomic { watch_down ? LEFT, v -> end_fill() }
+	:: atomic { watch_down ? CHANGED, v ->
+#ifdef NO_ANNOUNCED_OVERTAKING
+		entry = NOTHING
+#else
+		drop()
+#endif
+		}
+	/* the end: nothing is under way any more */
+	:: atomic { timeout ->
+		old = entry != NOTHING && entry != value;
+		assert(!old);
+		break }
+	od
+}
