@@ -322,6 +322,9 @@ void proxy_start(struct server *s)
 	x->delay = RETRY_FIRST;
 	snprintf(x->why, sizeof(x->why), "not yet connected");
 	upstream_address(s->cfg->upstream, &x->address); /* the configuration was checked */
+	if (x->address.password[0] && !config_has_passwords(s->cfg))
+		log_warning("the upstream wants a password, and xkvd does not: whoever reaches it "
+			    "may use the upstream (requirepass, udp-token)");
 	passages_init(x);
 	link_init(&x->watch, x->worker->loop, &x->address, &watch, x);
 	for (unsigned int i = 0; i < 2; i++)

@@ -145,11 +145,14 @@ static unsigned int run_for_xkvd(struct passage *p)
 /* ---- what passes ------------------------------------------------------------------ */
 
 /*
+ * False: it may not, which was replied unless something is under way.
+ *
  * A user who may not do everything: what xkvd knows it can judge.  Scripts and commands that it
  * does not know may do anything as the upstream's user.
  */
-static bool may_pass(struct caller *c)
+static bool may_pass(struct passage *p)
 {
+	struct caller *c = p->caller;
 	const struct command *cmd = command_find(c->call.argc, c->call.argv);
 
 	if (acl_user_of(c)->unlimited)
@@ -158,6 +161,8 @@ static bool may_pass(struct caller *c)
 	    command_arity_ok(cmd, c->call.argc) &&
 	    acl_check_client(c, ACL_COMMAND, cmd, c->call.argc, c->call.argv) == ACL_OK)
 		return true;
+	if (p->count)
+		return false; /* in its turn */
 	reply_error(reply_to(c), "NOPERM this user has no permissions to run this command, or to "
 				 "access one of its keys or channels");
 	return false;
@@ -399,6 +404,7 @@ unsigned int route(struct caller *c)
 {
 	struct proxy *x = proxy_of(c->srv);
 	struct passage *p = passage_of(c);
+	enum special special;
 
 	if (!p->started) {
 		p->started = true;
@@ -410,18 +416,10 @@ unsigned int route(struct caller *c)
 		return run_here(p);
 	if (p->resets && !p->raw)
 		return reset(p);
-	if (p->raw)
-		return own_raw(p);
-	if (arg_is(&c->call.argv[0], "xkv"))
+	if (arg_is(&c->call.argv[0], "xkv") && !p->raw)
 		return run_for_xkvd(p);
-	switch (special_of(&c->call)) {
-	case HERE:
-	case IS_HELLO:
-	case IS_RESET:
-		break;
-	default:
-		if (!may_pass(c))
-			return 0;
-	}
-	return dispatch(x, p, special_of(&c->call));
+	special = special_of(&c->call);
+	if (special != HERE && special != IS_HELLO && special != IS_RESET && !may_pass(p))
+		return p->count ? passage_wait(p, 0) : 0;
+	return p->raw ? own_raw(p) : dispatch(x, p, special);
 }

@@ -9,7 +9,8 @@
 /* The whole line has been read: one value less is to come, and those that it announces more. */
 static bool take_line(struct frames *f)
 {
-	long long number = strtoll(f->line + 1, NULL, 10);
+	bool counts = strchr("$=!*~>%|", f->line[0]);
+	long long number = counts ? strtoll(f->line + 1, NULL, 10) : 0;
 	uint64_t items = number > 0 ? (uint64_t)number : 0;
 
 	if (items > VALUES_MAX || f->left > VALUES_MAX)

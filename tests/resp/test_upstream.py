@@ -110,6 +110,10 @@ TYPES = r"""
     PFCOUNT p
     SETBIT bits 7 1
     BITCOUNT bits
+    INCRBY huge 9223372036854775807
+    DECRBY least 9223372036854775807
+    PEXPIREAT huge 9000000000000
+    PEXPIRETIME huge
     OBJECT ENCODING l
     TYPE h
     DUMP n
@@ -973,6 +977,26 @@ def test_users_of_xkvd(store, behind, tmp_path):
             for words in (("SET", "b", 1), ("HGET", "a:1", "f"), ("EVAL", "return 1", 0),
                           ("FLUSHALL",), ("GET", "b"), ("CONFIG", "GET", "*")):
                 assert c.call(*words).startswith(b"-NOPERM"), words
+            c.send(encode("SET", "a:1", 2) + encode("HGET", "a:1", "f") + encode("GET", "a:1"))
+            assert c.reply() == b"+OK\r\n"
+            assert c.reply().startswith(b"-NOPERM")
+            assert c.reply() == b"$1\r\n2\r\n"
+
+
+def test_users_of_xkvd_as_subscribers(store, behind, tmp_path):
+    """Nothing of what they send is matched, but it is looked at."""
+    url = f"redis://127.0.0.1:{behind.port}"
+    with store(tmp_path, "--upstream", url, "--user", "some", "on", "nopass", "~a:*", "&c", "+get",
+               "+subscribe") as daemon:
+        wait_for(lambda: is_up(daemon), "the upstream")
+        with daemon.connect() as c:
+            assert c.call("HELLO", 3, "AUTH", "some", "x").startswith(b"%")
+            assert c.call("SUBSCRIBE", "other").startswith(b"-NOPERM")
+            assert c.call("SUBSCRIBE", "c").startswith(b">3")
+            assert c.call("GET", "a:1").startswith((b"_", b"$"))
+            for words in (("GET", "b"), ("SET", "a:1", 1), ("EVAL", "return 1", 0)):
+                assert c.call(*words).startswith(b"-NOPERM"), words
+            assert c.call("RESET") == b"+RESET\r\n"
 
 
 def test_what_is_for_xkvd(xkv):
