@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -99,6 +101,16 @@ static size_t receive(int fd)
 	return (size_t)n;
 }
 
+/* Whether the kernel or the server has the request tells who is late. */
+static void no_reply(int fd)
+{
+	int unsent = 0;
+
+	ioctl(fd, SIOCOUTQ, &unsent);
+	errx(1, "no reply in %d ms; of the request %zu bytes have arrived", FIRST_MS,
+	     request_bytes - (size_t)unsent);
+}
+
 static size_t length_of_reply(int fd)
 {
 	struct pollfd readable = { .fd = fd, .events = POLLIN };
@@ -108,7 +120,7 @@ static size_t length_of_reply(int fd)
 	while (poll(&readable, 1, bytes ? QUIET_MS : FIRST_MS) > 0)
 		bytes += receive(fd);
 	if (!bytes)
-		errx(1, "no reply");
+		no_reply(fd);
 	return bytes;
 }
 
