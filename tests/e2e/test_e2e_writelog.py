@@ -597,6 +597,7 @@ class Waits:
 
     def __init__(self, d, *words):
         self.client, self.reply, self.took = d.redis(socket_timeout=30), None, None
+        self.number = self.client.client_id()
         self.thread = threading.Thread(target=self.run, args=words)
         self.thread.start()
 
@@ -634,7 +635,7 @@ def test_a_disk_that_is_late(xkvd, fsync, threads):
         assert udp.set(b"key", b"2").status_name == "READ_ONLY"
         gone = Waits(d, "SET", "key", "gone")
         wait_for(lambda: client.info("persistence")["xkv_log_waiting"] == 4, 10)
-        gone.client.connection_pool.disconnect()
+        assert client.client_kill_filter(_id=gone.number) == 1
         assert [one.end() for one in (first, *waits)] == [True, True, None, 1]
         wait_for(lambda: late() == 0, 10)
         assert (udp.set(b"key", b"3").status == 0) == (fsync == "everysec")
