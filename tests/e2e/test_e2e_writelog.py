@@ -73,11 +73,11 @@ def reborn(d):
 
 
 @contextlib.contextmanager
-def stock(directory, *options):
+def stock(directory, *options, program="redis-server"):
     """A stock redis-server with a log in this directory; on a socket whose path is short."""
     place = Path(tempfile.mkdtemp(prefix="xkv-"))
     server = subprocess.Popen(
-        ["redis-server", "--port", "0", "--unixsocket", str(place / "s"), "--dir", str(directory),
+        [program, "--port", "0", "--unixsocket", str(place / "s"), "--dir", str(directory),
          "--save", "", "--appendonly", "yes", "--logfile", str(place / "log"), *options],
         stdin=subprocess.DEVNULL)
 
@@ -161,6 +161,36 @@ def test_a_stock_redis_loads_it(xkvd, tmp_path):
     shutil.copytree(tmp_path / "appendonlydir", log_dir(d))  # as the stock Redis has left it
     reborn(d)
     assert content_of(d) == expected
+
+
+@pytest.mark.parametrize("variable, name", [("XKV_REDIS_8", "redis-server-8"),
+                                            ("XKV_VALKEY", "valkey-server")])
+def test_newer_servers_load_it(xkvd, tmp_path, variable, name):
+    """And xkvd loads what they leave: what they have added to it, and their own base."""
+    program = os.environ.get(variable) or shutil.which(name)
+    if not program:
+        pytest.skip(f"no {name} ({variable}=PATH names one)")
+    d = xkvd(*OPTIONS, "--aof-timestamp-enabled", "yes")
+    change_everything(d, 5)
+    d.redis().bgrewriteaof()
+    change_everything(d, 6)
+    written(d)
+    time.sleep(0.05)  # what expires has expired
+    expected = content_of(d)
+    d.stop()
+    shutil.copytree(log_dir(d), tmp_path / "appendonlydir")
+    for added, rewrites in (("first", False), ("second", True)):
+        with stock(tmp_path, program=program) as client_of:
+            assert content(client_of) == expected
+            client_of().set("added", added)
+            expected[0, b"added"] = (added.encode(), -1)
+            if rewrites:
+                client_of().bgrewriteaof()
+                wait_for(lambda: not client_of().info("persistence")["aof_rewrite_in_progress"], 20)
+        shutil.rmtree(log_dir(d))
+        shutil.copytree(tmp_path / "appendonlydir", log_dir(d))
+        reborn(d)
+        assert content_of(d) == expected
 
 
 def test_the_log_of_a_stock_redis(xkvd, tmp_path):
