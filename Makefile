@@ -112,9 +112,10 @@ $(BUILD)/libxkv.a: $(LIB_OBJ)
 	$(log) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(BUILD)/libxkv.so: $(LIB_OBJ)
+$(BUILD)/libxkv.so: $(LIB_OBJ) client/libxkv.map
 	$(log) LD $@
-	$(Q)$(CC) -shared -Wl,-soname,libxkv.so.0 $(XLDFLAGS) $^ -o $@
+	$(Q)$(CC) -shared -Wl,-soname,libxkv.so.0,--version-script=client/libxkv.map \
+		$(XLDFLAGS) $(LIB_OBJ) -o $@
 
 $(BUILD)/xkv: $(CLI_OBJ) $(BUILD)/libxkv.a
 	$(log) LD $@
@@ -151,4 +152,5 @@ format:
 clean:
 	rm -rf $(BUILD)
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) \( -path $(BUILD)/deb -o -path $(BUILD)/rpm \) -prune -o \
+	-name '*.d' -type f -print 2>/dev/null)

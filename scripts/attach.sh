@@ -20,7 +20,7 @@ set -euo pipefail
 if [[ -d $XKV_ROOT/loader ]]; then
 	OBJECT=$XKV_BUILD/xkv.bpf.o XKVD=$XKV_BUILD/xkvd XKV=$XKV_BUILD/xkv
 else
-	OBJECT=@LIBDIR@/xkv/xkv.bpf.o XKVD=@SBINDIR@/xkvd XKV=@BINDIR@/xkv
+	OBJECT=@XKVLIBDIR@/xkv.bpf.o XKVD=@SBINDIR@/xkvd XKV=@BINDIR@/xkv
 fi
 PINS=/sys/fs/bpf/xdp/globals
 

@@ -5,6 +5,7 @@
 SBINDIR    = $(PREFIX)/sbin
 BINDIR     = $(PREFIX)/bin
 LIBDIR     = $(PREFIX)/lib
+XKVLIBDIR  = $(PREFIX)/lib/xkv
 INCLUDEDIR = $(PREFIX)/include
 MANDIR     = $(PREFIX)/share/man
 DATADIR    = $(PREFIX)/share
@@ -25,6 +26,7 @@ D           = $(DESTDIR)
 # at INPUT OUTPUT MODE: installs a file with its @PLACES@ filled in
 at = sed -e 's|@DATADIR@|$(DATADIR)|g' \
 	-e 's|@SBINDIR@|$(SBINDIR)|g' -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' \
+	-e 's|@XKVLIBDIR@|$(XKVLIBDIR)|g' \
 	-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' -e 's|@PREFIX@|$(PREFIX)|g' \
 	-e 's|@SYSCONFDIR@|$(SYSCONFDIR)|g' -e 's|@VERSION@|$(VERSION)|g' $(1) > $(BUILD)/.at.tmp && \
 	$(INSTALL) -D -m $(3) $(BUILD)/.at.tmp "$(D)$(2)" && rm -f $(BUILD)/.at.tmp
@@ -39,9 +41,9 @@ install: all
 	ln -sf libxkv.so.$(SO_VERSION) "$(D)$(LIBDIR)/$(SO_NAME)"
 	ln -sf $(SO_NAME) "$(D)$(LIBDIR)/libxkv.so"
 	$(INSTALL) -D -m 644 client/xkv.h "$(D)$(INCLUDEDIR)/xkv.h"
-	$(INSTALL) -D -m 644 $(BUILD)/xkv.bpf.o "$(D)$(LIBDIR)/xkv/xkv.bpf.o"
-	$(call at,scripts/attach.sh,$(LIBDIR)/xkv/attach.sh,755)
-	$(INSTALL) -D -m 644 scripts/lib.sh "$(D)$(LIBDIR)/xkv/lib.sh"
+	$(INSTALL) -D -m 644 $(BUILD)/xkv.bpf.o "$(D)$(XKVLIBDIR)/xkv.bpf.o"
+	$(call at,scripts/attach.sh,$(XKVLIBDIR)/attach.sh,755)
+	$(INSTALL) -D -m 644 scripts/lib.sh "$(D)$(XKVLIBDIR)/lib.sh"
 	$(call at,scripts/libxkv.pc,$(LIBDIR)/pkgconfig/libxkv.pc,644)
 	$(call at,scripts/xkvd.service,$(UNITDIR)/xkvd.service,644)
 	$(call at,scripts/xkv-snapshot.service,$(UNITDIR)/xkv-snapshot.service,644)
@@ -74,5 +76,5 @@ uninstall:
 	rm -f $(foreach page,$(MAN_PAGES),"$(D)$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	rm -f $(foreach name,xkv xkvd xkv-bench xkv-snapshot,"$(D)$(BASHDIR)/$(name)") \
 		"$(D)$(DATADIR)/zsh/site-functions/_xkv"
-	rm -rf "$(D)$(LIBDIR)/xkv" "$(D)$(DOCDIR)"
+	rm -rf "$(D)$(XKVLIBDIR)" "$(D)$(DOCDIR)"
 	[ -n "$(DESTDIR)" ] || ldconfig

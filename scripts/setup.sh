@@ -4,7 +4,8 @@
 # Installs the packages that are missing for building, demonstrating and testing
 # xkv on Debian 12 and Ubuntu 24.04 (and newer), after listing them.
 #
-#   scripts/setup.sh [--check] [build] [demo] [test] [lint] [kernels] [compilers] [coverage]
+#   scripts/setup.sh [--check] [build] [demo] [test] [lint] [kernels] [compilers]
+#                    [packages] [coverage]
 #
 # Without a group it takes build, demo and test.
 #
@@ -87,6 +88,12 @@ lint  shellcheck       checks shell scripts
 lint  codespell        checks spelling
 lint  pipx             installs ruff, which checks Python
 lint  clang-format-14  formats C; other versions differ
+packages dpkg-dev      dpkg-buildpackage (make deb)
+packages debhelper     what Debian's packages are built with
+packages lintian       checks them
+packages rpm           rpmbuild (make rpm)
+packages rpmlint       checks these
+packages mmdebstrap    a clean root to install them in
 coverage gcovr         sums up what gcov counts (make coverage)
 END
 	[[ " ${groups[*]} " != *' compilers '* ]] || # only then: apt takes a second

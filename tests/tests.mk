@@ -3,6 +3,7 @@
 # stands in scripts/install.mk.  Included by the main Makefile.
 
 include scripts/install.mk
+include scripts/packages.mk
 include tests/fuzz/fuzz.mk
 
 SAN_FLAGS := -fsanitize=address,undefined -fno-omit-frame-pointer
