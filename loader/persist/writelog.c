@@ -481,13 +481,23 @@ static void write_text(void)
 	aof_clear(&state.text);
 }
 
-/* Takes back what was written of commands that are not complete. */
+/*
+ * Takes back what was written of commands that are not complete.  The disk has to know that before
+ * something else is written there: after a power cut bytes of both might be in the file, which
+ * nobody could tell from damage.
+ */
 static void roll_back(void)
 {
 	aof_clear(&state.text);
 	state.now = state.safe;
 	state.in_txn = false;
 	state.failed = ftruncate(state.fd, (off_t)state.safe.size);
+	if (!state.failed && fdatasync(state.fd)) {
+		state.failed = true;
+		pthread_mutex_lock(&state.lock);
+		state.damages++; /* as in sync_now() */
+		pthread_mutex_unlock(&state.lock);
+	}
 	if (state.failed)
 		note_failure("truncating a file in %s failed: %s", state.path, strerror(errno));
 	state.retry_ns = monotonic_ns() + RETRY_NS;
