@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "guards.h"
 #include "impl.h"
 
 #define TRIES	    4	/* as in BPF; then the engine has to do it */
@@ -29,7 +30,11 @@ struct search {
 	const uint64_t *key; /* padded with zeros */
 };
 
-static uint64_t lookup_load(const __u64 *word)
+/*
+ * An overflow bucket that was freed meanwhile may hold another entry, whose words are followed like
+ * references until the count of the home bucket tells: into any place of a page, guards included.
+ */
+static NO_GUARD uint64_t lookup_load(const __u64 *word)
 {
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
