@@ -72,13 +72,13 @@ def newer(tmp_path_factory):
     layout = tree / "bpf/layout.h"
     text = layout.read_text().replace("X(once_repeated)", "X(one_more) X(once_repeated)", 1)
     text, fields = re.subn(r"\t__u64 prefilled;", "\t__u64 one_more[4];\n\t__u64 prefilled;", text)
-    text, sizes = re.subn(r"(xkv_txn_key\) ==) 64", r"\1 96", text)
-    assert (fields, sizes) == (2, 1)
+    text, lengths = re.subn(r"(xkv_txn_key\) ==) 64", r"\1 96", text)
+    assert (fields, lengths) == (2, 1)
     layout.write_text(text)
-    pages = tree / "loader/store/pages.c"
-    text = pages.read_text()
-    assert "uint32_t size = 40," in text
-    pages.write_text(text.replace("uint32_t size = 40,", "uint32_t size = 72,"))
+    sizes = tree / "bpf/sizes.h"
+    text, firsts = re.subn(r"(XKV_CLASS_FIRST) 40", r"\1 72", sizes.read_text())
+    assert firsts == 1
+    sizes.write_text(text)
     run("make", "-s", "-j2", "-C", tree, "CFLAGS=-O0", "build/xkvd", "build/xkv",
         timeout=900)
     return tree / "build"
