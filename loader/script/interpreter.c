@@ -790,7 +790,8 @@ static int reply_run_error(lua_State *L)
 			    lua->run->name);
 		return 0;
 	}
-	text = field(L, "err");
+	/* once it has to end, it also gets no more memory: that is no reason of its own */
+	text = lua->run->ended ? lua->run->ended : field(L, "err");
 	source = field(L, "source");
 	line = field(L, "line");
 	if (text && *text == '-')
