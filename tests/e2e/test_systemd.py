@@ -134,8 +134,9 @@ def test_the_service(machine):
 
     machine("kill", "-9", pid)
     assert machine.udp("set", "k", "2") == "OK"
-    wait_for(lambda: machine.unit("is-active", check=False) == "active", 60, "the next xkvd")
-    assert machine.tcp("get", "k") == "2" and machine.show("NRestarts") == "1"
+    wait_for(lambda: machine.show("NRestarts") == "1"
+             and machine.unit("is-active", check=False) == "active", 60, "the next xkvd")
+    assert machine.tcp("get", "k") == "2"
 
     machine.unit("start", "xkv-snapshot")
     assert len(list((machine.root / "var/backups/xkv").glob("xkv-*.rdb"))) == 1
