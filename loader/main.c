@@ -639,10 +639,7 @@ static int attach(struct xkvd *x, const struct options *o, char *err)
 /* systemd starts xkvd every second until an interface is there: that costs no store each time. */
 static int find_interface(const struct config *cfg, char *err)
 {
-	for (unsigned int i = 0; i < cfg->interface_count; i++)
-		if (if_nametoindex(cfg->interface_name[i]))
-			return 0;
-	if (!cfg->interface_count)
+	if (!cfg->interface_count || config_interfaces_there(cfg))
 		return 0;
 	snprintf(err, ERR_LEN, "there is no interface %s", cfg->interface);
 	return -ENODEV;

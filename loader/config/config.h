@@ -341,6 +341,11 @@ int config_rewrite(const struct config *cfg, const char *path, const char *users
 /* --help: prints each directive with its values, meaning and default. */
 void config_help(FILE *stream);
 
+/* Is this one of the names of `interface`? */
+bool config_has_interface(const struct config *cfg, const char *name);
+/* How many of them are there at the moment, in this network namespace. */
+unsigned int config_interfaces_there(const struct config *cfg);
+
 /* The words for an enum store_policy, and for an enum xkv_batch_mode. */
 const char *config_policy_name(unsigned int policy);
 const char *config_batch_name(unsigned int mode);

@@ -251,7 +251,7 @@ const struct config_type type_string = {
 	.release = string_release,
 };
 
-static bool has_interface(const struct config *cfg, const char *name)
+bool config_has_interface(const struct config *cfg, const char *name)
 {
 	for (unsigned int i = 0; i < cfg->interface_count; i++)
 		if (!strcmp(cfg->interface_name[i], name))
@@ -259,12 +259,21 @@ static bool has_interface(const struct config *cfg, const char *name)
 	return false;
 }
 
+unsigned int config_interfaces_there(const struct config *cfg)
+{
+	unsigned int there = 0;
+
+	for (unsigned int i = 0; i < cfg->interface_count; i++)
+		there += if_nametoindex(cfg->interface_name[i]) != 0;
+	return there;
+}
+
 static int interface_add(struct config *cfg, const struct directive *d, const char *name,
 			 struct sink *err)
 {
 	if (strlen(name) > d->max || strchr(name, ' '))
 		return bad(err, "%s: \"%s\" is no name of an interface", d->name, name);
-	if (!name[0] || has_interface(cfg, name))
+	if (!name[0] || config_has_interface(cfg, name))
 		return 0;
 	if (cfg->interface_count == CONFIG_MAX_INTERFACES)
 		return bad(err, "%s: more than %d interfaces", d->name, CONFIG_MAX_INTERFACES);

@@ -639,8 +639,6 @@ void attach_look(struct attach *a)
 	int was = a->seen.ifindex;
 	uint64_t now;
 
-	if (before == PLACE_NONE)
-		return;
 	look(a);
 	now = now_ms();
 	if (a->place != before || a->seen.ifindex != was) {
@@ -690,8 +688,6 @@ int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cf
 		.bpf = bpf, .cfg = cfg, .adopt = adopt, .mode = "none", .wait_ms = WAIT_FIRST_MS
 	};
 	snprintf(a->name, sizeof(a->name), "%s", name);
-	if (!name[0])
-		return 0;
 	ifindex = if_nametoindex(name);
 	if (!ifindex && !wait)
 		return fail(-ENODEV, err, err_len, "there is no interface %s", name);

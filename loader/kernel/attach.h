@@ -18,7 +18,7 @@
 
 /* What is where the program should be. */
 enum attach_place {
-	PLACE_NONE,    /* no interface was asked for */
+	PLACE_NONE,    /* not looked at yet */
 	PLACE_OURS,    /* the program that uses our maps */
 	PLACE_FREE,    /* nothing */
 	PLACE_TAKEN,   /* somebody else's program */
@@ -30,7 +30,7 @@ struct attach {
 	const struct bpf *bpf;
 	const struct config *cfg;
 	bool adopt;		/* `ip link` attaches, we only look */
-	char name[IF_NAMESIZE]; /* of the interface, "" = none */
+	char name[IF_NAMESIZE]; /* of the interface */
 
 	/* what INFO shows */
 	bool attached;

@@ -284,14 +284,6 @@ static void look_at_master(struct survey *v, const struct nlmsghdr *h, const str
 		v->into->filtering = (unsigned int)info->ifi_index;
 }
 
-static bool is_named(const struct config *cfg, const char *name)
-{
-	for (unsigned int i = 0; i < cfg->interface_count; i++)
-		if (!strcmp(cfg->interface_name[i], name))
-			return true;
-	return false;
-}
-
 /* The interfaces themselves, and loopback. */
 static void look_at_root(struct survey *v, const struct nlmsghdr *h)
 {
@@ -303,7 +295,7 @@ static void look_at_root(struct survey *v, const struct nlmsghdr *h)
 	 */
 	if (name && !strcmp(name, "lo"))
 		add_link(v, h, XKV_LINK_NONE);
-	else if (name && is_named(v->cfg, name))
+	else if (name && config_has_interface(v->cfg, name))
 		add_link(v, h, 0);
 }
 
@@ -550,16 +542,6 @@ static void add_policy(struct xkv_rules *r, const struct config *cfg)
 		add_allow(r, &cfg->allow[p]);
 }
 
-/* How many of the interfaces there are at the moment. */
-static unsigned int interfaces_there(const struct config *cfg)
-{
-	unsigned int there = 0;
-
-	for (unsigned int i = 0; i < cfg->interface_count; i++)
-		there += if_nametoindex(cfg->interface_name[i]) != 0;
-	return there;
-}
-
 static unsigned int smallest_mtu(const struct config *cfg)
 {
 	unsigned int mtu = cfg->interface_count ? UINT_MAX : 1500;
@@ -580,7 +562,7 @@ static int look_at_interface(struct rules *rules, const struct config *cfg)
 {
 	struct rules now = *rules;
 	struct survey v = { .into = &now, .cfg = cfg, .rules = &now.seen };
-	unsigned int there = interfaces_there(cfg);
+	unsigned int there = config_interfaces_there(cfg);
 	int ret;
 
 	if (cfg->interface_count && !there)
@@ -589,9 +571,9 @@ static int look_at_interface(struct rules *rules, const struct config *cfg)
 	now.too_many = false;
 	now.filtering = 0;
 	now.mtu = smallest_mtu(cfg);
-	now.loopback = is_named(cfg, "lo") ? 0 : if_nametoindex("lo");
+	now.loopback = config_has_interface(cfg, "lo") ? 0 : if_nametoindex("lo");
 	ret = look_at_links(&v);
-	if (!ret && there && interfaces_there(cfg) < there)
+	if (!ret && there && config_interfaces_there(cfg) < there)
 		return -ENODEV; /* one has gone since: that makes the monitor readable */
 	if (!ret && cfg->interface_count)
 		ret = look_at_addresses(&v);
@@ -619,7 +601,7 @@ static void say_rules(const struct rules *rules, const struct config *cfg,
 
 	if (!cfg->interface[0])
 		return;
-	if (is_named(cfg, "lo"))
+	if (config_has_interface(cfg, "lo"))
 		log_warning("XDP passes all frames of lo: UDP on this machine goes through the "
 			    "kernel's stack");
 	else if (!r->local4_count && !r->local6_count)
