@@ -73,7 +73,7 @@ static bool is_there(struct proxy *x, const void *name, size_t len)
 	struct store_entry e;
 	int ret = store_touch(store_of(x), name, len, false, &e);
 
-	return ret && ret != -ENOENT && ret != -EMSGSIZE ? true : !ret;
+	return ret != -ENOENT && ret != -EMSGSIZE; /* who cannot say that it is not */
 }
 
 bool cache_knows(struct proxy *x, const void *name, size_t len)

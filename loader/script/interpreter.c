@@ -777,23 +777,20 @@ static int reply_run_error(lua_State *L)
 {
 	const struct interpreter *lua = lua_of(L);
 	struct reply *r = reply_to(lua->run->caller);
-	const char *text, *source, *line;
+	/* once it has to end, it also gets no more memory: that is no reason of its own */
+	const char *text = lua->run->ended, *source = NULL, *line = NULL;
 
-	if (!lua_istable(L, -1)) {
-		if (lua->run->ended) { /* must_end() */
-			reply_error(r, "%s script: %s", lua->run->ended, lua->run->name);
-			return 0;
-		}
+	if (lua_istable(L, -1)) {
+		text = text ? text : field(L, "err");
+		source = field(L, "source");
+		line = field(L, "line");
+	} else if (!text) {
 		text = lua_tostring(L, -1); /* out of memory, an error in the error handler */
 		reply_error(r, "ERR %s%s script: %s", text ? text : "unknown error",
 			    lua->alike ? ": Lua 5.1 hashes too many keys of a table alike" : "",
 			    lua->run->name);
 		return 0;
 	}
-	/* once it has to end, it also gets no more memory: that is no reason of its own */
-	text = lua->run->ended ? lua->run->ended : field(L, "err");
-	source = field(L, "source");
-	line = field(L, "line");
 	if (text && *text == '-')
 		text++;
 	if (source && line)
