@@ -173,8 +173,11 @@ def wait_for(condition, what):
 
 
 @contextlib.contextmanager
-def all_at_once(daemon):
-    """What is sent meanwhile is there when the server goes on: it finds all clients ready."""
+def stopped(daemon):
+    """
+    A server that stands still meanwhile.  When it goes on, what was sent is there, and it finds all
+    clients ready.
+    """
     def state():
         with open(f"/proc/{daemon.process.pid}/stat", encoding="ascii") as f:
             return f.read().rpartition(")")[2].split()[0]

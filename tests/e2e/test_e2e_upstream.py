@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 8
 """In front of a Redis: the driver answers what is cached, and nobody is told what is not true."""
-import os
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -13,6 +11,7 @@ import proto
 import pytest
 import redis
 from conftest import wait_for
+from respserver import stopped
 
 OK, MISS, BUSY, READ_ONLY = 0, 1, 6, 16
 MAX_STALE = 1000
@@ -167,28 +166,22 @@ def test_no_read_is_older_than_it_may_be(d, udp, behind):
 def test_without_a_sign_of_life_nothing_is_answered_from_the_cache(d, udp, behind):
     behind.set("k", "v")
     until_cached(d, udp, b"k")
-    os.kill(behind.process.pid, signal.SIGSTOP)
-    try:
+    with stopped(behind):
         assert in_driver(d, udp, proto.get(b"k"))[0].value == b"v"
         time.sleep(MAX_STALE / 1000 + 0.1)
         with d.udp(timeout=0.2) as other, d.counted(replies=0):
             assert other.ask(proto.get(b"k")) is None  # it waits for the upstream
-    finally:
-        os.kill(behind.process.pid, signal.SIGCONT)
     wait_for(lambda: udp.one(proto.get(b"k")).value == b"v", what="the upstream")
 
 
 def test_xkvd_that_stands_still_is_not_answered_for(d, udp, behind):
     behind.set("k", "v")
     until_cached(d, udp, b"k")
-    os.kill(d.process.pid, signal.SIGSTOP)
-    try:
+    with stopped(d):
         behind.set("k", "w")
         time.sleep(MAX_STALE / 1000 + 0.1)
         with d.udp(timeout=0.2) as other:
             assert other.ask(proto.get(b"k")) is None
-    finally:
-        os.kill(d.process.pid, signal.SIGCONT)
     wait_for(lambda: udp.one(proto.get(b"k")).value == b"w", what="xkvd")
 
 

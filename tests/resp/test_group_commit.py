@@ -7,7 +7,7 @@ import socket
 import threading
 
 import pytest
-from respserver import all_at_once, encode, in_kernel
+from respserver import stopped, encode, in_kernel
 
 pytest_plugins = ["respserver"]
 
@@ -36,7 +36,7 @@ def replies(c, count):
 @pytest.mark.sanitized
 def test_counters(xkv, clients, own):
     """Each sees its own changes and those before it; what is counted is exact."""
-    with all_at_once(xkv):
+    with stopped(xkv):
         for i, c in enumerate(clients):
             c.send(transaction(("INCR", "all"), ("INCRBY", f"own:{i}", 2)) * ROUNDS)
     seen = []
@@ -98,7 +98,7 @@ def test_order_of_replies(xkv, own, commands):
     assert expected
     own.call("FLUSHALL")
     with xkv.connect() as one, xkv.connect() as other:
-        with all_at_once(xkv):
+        with stopped(xkv):
             one.send(transaction(("INCR", "n")))
             other.send(b"".join(encode(*command) for command in commands))
             one.send(transaction(("INCR", "n")))
@@ -118,7 +118,7 @@ def test_one_of_them_fails(privileged, tmp_path):
     with kernel_clients(tmp_path) as (daemon, own, *clients):
         own.call("SET", "long", "x" * 30_000)
         own.call("CONFIG", "SET", "client-output-buffer-limit", "normal 100000 0 0")
-        with all_at_once(daemon):
+        with stopped(daemon):
             for i, c in enumerate(clients):
                 if i % 8 == 3:
                     c.send(transaction(("INCR", f"own:{i}"), *[("GET", "long")] * 4))
@@ -172,7 +172,7 @@ def test_long_replies_are_read_meanwhile(privileged, tmp_path):
 
 def test_more_than_a_transaction_takes(xkv, clients, own):
     """Together they have more keys than a transaction may have: each has few."""
-    with all_at_once(xkv):
+    with stopped(xkv):
         for i, c in enumerate(clients):
             c.send(transaction(*[("MSET", *(word for k in range(7)
                                             for word in (f"{i}:{n}:{k}", i)))
@@ -191,7 +191,7 @@ def test_full_store(privileged, tmp_path):
         for i in range(10_000):
             if own.call("SET", f"fill:{i}", "x" * 50_000) != b"+OK\r\n":
                 break
-        with all_at_once(daemon):
+        with stopped(daemon):
             for i, c in enumerate(clients):
                 if i % 2:
                     c.send(transaction(("INCR", "n")))
@@ -214,7 +214,7 @@ def test_measured(xkv, clients, own):
     own.call("SET", "word", "x")
     own.call("CONFIG", "RESETSTAT")
     own.call("SLOWLOG", "RESET")
-    with all_at_once(xkv):
+    with stopped(xkv):
         for c in clients:
             c.send(transaction(("INCR", "n"), ("INCR", "word")))
     for c in clients:
@@ -242,7 +242,7 @@ def test_beside_others(xkv, clients, own):
     clients[33].call("HELLO", 3)
     clients[33].call("CLIENT", "TRACKING", "ON")
     clients[34].call("SELECT", 5)
-    with all_at_once(xkv):
+    with stopped(xkv):
         for i, c in enumerate(clients):
             c.send(others.get(i, transaction(("INCR", "n"))))
     counted = []
@@ -254,7 +254,7 @@ def test_beside_others(xkv, clients, own):
     assert clients[25].reply() == b"+PONG\r\n"
     with xkv.connect() as monitor:
         monitor.call("MONITOR")
-        with all_at_once(xkv):
+        with stopped(xkv):
             for c in clients[:4]:
                 c.send(transaction(("INCR", "n")))
         for c in clients[:4]:
@@ -267,7 +267,7 @@ def test_killed_beside(xkv, clients, own):
     """Clients are closed while their transactions, and those of others, wait."""
     for c in clients:
         c.call("PING")  # one that is still to be accepted is not killed
-    with all_at_once(xkv):
+    with stopped(xkv):
         for i, c in enumerate(clients):
             c.send(transaction(("INCR", "n"), ("INCR", f"own:{i}")))
             if i % 10 == 5:

@@ -4,7 +4,7 @@
 import contextlib
 
 import pytest
-from respserver import all_at_once, encode
+from respserver import stopped, encode
 
 pytest_plugins = ["respserver"]
 
@@ -24,11 +24,11 @@ def bulk(value):
 @pytest.mark.sanitized
 def test_own_keys(xkv, clients):
     """One command each, then several, then large ones: everybody has the replies to its own."""
-    with all_at_once(xkv):
+    with stopped(xkv):
         for i, c in enumerate(clients):
             c.send(encode("SET", f"key:{i}", f"value {i}"))
     assert [c.reply() for c in clients] == [b"+OK\r\n"] * CLIENTS
-    with all_at_once(xkv):
+    with stopped(xkv):
         for i, c in enumerate(clients):
             c.send(encode("GET", f"key:{i}") + encode("INCR", f"n:{i}") + encode("GET", "no") +
                    encode("APPEND", f"key:{i}", "!") + encode("GET", f"key:{i}"))
@@ -40,7 +40,7 @@ def test_own_keys(xkv, clients):
         assert c.reply() == bulk(b"value %d!" % i)
     values = [bytes([i]) * (5000 + 300 * i) for i in range(CLIENTS)]
     for command in ("SET", "GETSET"):
-        with all_at_once(xkv):
+        with stopped(xkv):
             for i, c in enumerate(clients):
                 c.send(encode(command, f"key:{i}", values[i]))
         for i, c in enumerate(clients):
@@ -52,7 +52,7 @@ def test_parts_of_commands(xkv, clients):
     requests = [encode("SET", f"key:{i}", "v" * (i + 1)) + encode("STRLEN", f"key:{i}")
                 for i in range(CLIENTS)]
     for part in range(4):
-        with all_at_once(xkv):
+        with stopped(xkv):
             for i, c in enumerate(clients):
                 at = (7 * i) % len(requests[i])
                 cuts = [0, at // 2, at, (at + len(requests[i])) // 2, len(requests[i])]
@@ -71,7 +71,7 @@ def test_states_of_clients(xkv, clients):
             c.call("CLIENT", "NO-TOUCH", "ON")
         if i % 10 == 0:
             c.call("CLIENT", "TRACKING", "ON", "NOLOOP", "BCAST")
-    with all_at_once(xkv):
+    with stopped(xkv):
         for i, c in enumerate(clients):
             c.send(encode("SETNX", "key", i % 3) + encode("GET", "key") +
                    encode("INCR", f"n{i % 3}"))
@@ -106,7 +106,7 @@ def test_others_beside(xkv, clients):
         72: (encode("CLIENT", "REPLY", "SKIP") + encode("GET", "key") + encode("GET", "key"),
              bulk(b"value")),
     }
-    with all_at_once(xkv):
+    with stopped(xkv):
         for i, c in enumerate(clients):
             c.send(others[i][0] if i in others else encode("GET", "key"))
     for i, c in enumerate(clients):
@@ -124,7 +124,7 @@ def test_others_beside(xkv, clients):
 def test_closed_beside(xkv, clients):
     """Clients are closed while their commands, and those of others, are still to be executed."""
     clients[0].call("SET", "key", "value")
-    with all_at_once(xkv):
+    with stopped(xkv):
         for i, c in enumerate(clients):
             if i % 10 == 5:
                 c.send(encode("GET", "key") + encode("CLIENT", "KILL", "TYPE", "normal"))
@@ -145,7 +145,7 @@ def test_what_is_measured(xkv, clients, own):
     own.call("SLOWLOG", "RESET")
     for i, c in enumerate(clients):
         c.call("CLIENT", "SETNAME", f"client-{i}")
-    with all_at_once(xkv):
+    with stopped(xkv):
         for i, c in enumerate(clients):
             c.send(encode("SET", f"key-{i}", "value"))
     assert [c.reply() for c in clients] == [b"+OK\r\n"] * CLIENTS
