@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "kernel/attach.h"
+#include "kernel/tcp.h"
 #include "kernel/bpf.h"
 #include "kernel/rules.h"
 #include "database/commands.h"
@@ -63,6 +64,7 @@ struct xkvd {
 	struct bpf bpf;
 	struct attach attach[CONFIG_MAX_INTERFACES]; /* for each interface */
 	unsigned int attach_count;
+	struct tcp_path tcp_path;
 	struct store *store;
 	struct rules rules;
 	struct udp udp;
@@ -484,6 +486,16 @@ static bool listens(void *arg, unsigned int ifindex)
 	return rules_listens(arg, ifindex);
 }
 
+/* On all interfaces.  True: connections that the driver has answered are not to be trusted. */
+static bool look_at_tcp_path(struct xkvd *x)
+{
+	bool lost = false;
+
+	for (unsigned int i = 0; i < x->attach_count; i++)
+		lost |= tcp_path_look(&x->tcp_path, &x->attach[i]);
+	return lost;
+}
+
 /*
  * Without signals: one that is pending, as the timer of scripts sends it, ends the verifier's work,
  * and a program that is being loaded is not.
@@ -497,7 +509,7 @@ static void look_at_interfaces(struct xkvd *x, bool busy)
 	for (unsigned int i = 0; i < x->attach_count; i++)
 		attach_look(&x->attach[i]);
 	publish_batch(x, busy);
-	if (x->attach_count && tcp_path_look(&x->attach[0]))
+	if (look_at_tcp_path(x))
 		server_reset_answered(x->server);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
@@ -550,6 +562,7 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 		.executor = proxy_executor(commands_executor(), x->cfg),
 		.attach = x->attach,
 		.attach_count = x->cfg->interface_count,
+		.tcp_path = &x->tcp_path,
 		.config_file = o->file,
 		.apply = apply,
 		.adopt = adopt,
@@ -594,15 +607,14 @@ static int open_tcp_path(struct xkvd *x, char *err)
 {
 	if (!x->cfg->tcp_fast_path)
 		tcp_path_detach(x->cfg);
-	if (!x->cfg->tcp_fast_path || !x->attach_count || x->attach[0].place != PLACE_OURS)
+	if (!x->cfg->tcp_fast_path || !x->attach_count)
 		return 0;
-	if (x->attach_count > 1)
-		log_warning("tcp-fast-path is for the first interface: %s", x->attach[0].name);
-	if (tcp_path_open(&x->attach[0], err, ERR_LEN)) {
+	if (tcp_path_open(&x->tcp_path, &x->bpf, x->cfg, err, ERR_LEN)) {
 		log_warning("%s", err);
 		return 0;
 	}
-	x->flows = flows_new(x->attach[0].tcp.flows, x->attach[0].tcp.owners);
+	look_at_tcp_path(x);
+	x->flows = flows_new(x->tcp_path.flows, x->tcp_path.owners);
 	if (!x->flows) {
 		snprintf(err, ERR_LEN, "not enough memory");
 		return -ENOMEM;
@@ -686,6 +698,7 @@ static void stop(struct xkvd *x)
 	store_close(x->store);
 	while (x->attach_count)
 		attach_close(&x->attach[--x->attach_count]);
+	tcp_path_close(&x->tcp_path);
 	bpf_close(&x->bpf);
 }
 

@@ -17,6 +17,7 @@
 
 #include "acl/acl.h"
 #include "kernel/attach.h"
+#include "kernel/tcp.h"
 #include "bpf/layout.h"
 #include "database/database.h"
 #include "net/client.h"
@@ -711,7 +712,7 @@ static void tcp_figures(struct metrics *m, const struct server *s)
 
 	if (!s->flows)
 		return;
-	tcp_path_stats(&s->opt.attach->tcp, &stats);
+	tcp_path_stats(s->opt.tcp_path, &stats);
 	const struct figure flows[] = {
 		{ "xkv_tcp_flows", GAUGE(flows_count(s->flows)), "xkv_tcp_flows", "TCP connections that the driver knows (tcp-fast-path)" },
 		{ "xkv_tcp_armed", GAUGE(flows_armed(s->flows)), "xkv_tcp_armed_flows", "TCP connections that the driver may answer now" },

@@ -4,7 +4,7 @@
  * seen, and it would be the same.
  */
 #include "acl/acl.h"
-#include "kernel/attach.h"
+#include "kernel/tcp.h"
 #include "database/database.h"
 
 #include <stdlib.h>
@@ -114,7 +114,7 @@ static void stats_of(const struct server *s, struct xkv_tcp_stats *stats)
 	memset(stats, 0, sizeof(*stats));
 	if (!s->flows)
 		return;
-	tcp_path_stats(&s->opt.attach->tcp, stats);
+	tcp_path_stats(s->opt.tcp_path, stats);
 	for (size_t i = 0; i < sizeof(*stats) / sizeof(*count); i++)
 		count[i] -= base[i];
 }
@@ -126,7 +126,7 @@ void driver_reset(struct server *s)
 	shared_of(s)->driver_requests += driver_requests(s);
 	memset(base, 0, sizeof(*base));
 	if (s->flows)
-		tcp_path_stats(&s->opt.attach->tcp, base);
+		tcp_path_stats(s->opt.tcp_path, base);
 }
 
 uint64_t driver_requests(const struct server *s)
@@ -136,7 +136,7 @@ uint64_t driver_requests(const struct server *s)
 
 	if (!s->flows)
 		return 0;
-	t = &s->opt.attach->tcp;
+	t = s->opt.tcp_path;
 	tcp_path_stats(t, &stats);
 	return t->before.count[XKV_TCP_C_requests] + stats.count[XKV_TCP_C_requests] -
 	       shared_of(s)->driver_requests;

@@ -675,7 +675,6 @@ void attach_runs(const struct attach *a, uint64_t *runs, uint64_t *ns)
 void attach_close(struct attach *a)
 {
 	bulk_close(&a->bulk);
-	tcp_path_close(&a->tcp);
 }
 
 int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cfg, const char *name,

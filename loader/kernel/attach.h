@@ -14,7 +14,6 @@
 
 #include "bpf.h"
 #include "bulk.h"
-#include "tcp.h"
 
 /* What is where the program should be. */
 enum attach_place {
@@ -37,7 +36,7 @@ struct attach {
 	const char *mode;     /* native, generic, none */
 	unsigned int program; /* the kernel's number, 0 = none */
 	struct bulk bulk;
-	struct tcp_path tcp;
+	unsigned int tcp_program; /* the same one, if it calls that of tcp.h; 0 = it does not */
 
 	/* the last look: each change is told once */
 	enum attach_place place;

@@ -30,12 +30,21 @@
 
 /* What is pinned beside the maps of the store. */
 static const char *const pins[] = { "xkv_flows", "xkv_owners", "xkv_tcp_counters", DOORS };
-enum { PIN_FLOWS, PIN_OWNERS, PIN_COUNTERS, PIN_DOORS, PINS };
+enum { PIN_FLOWS, PIN_OWNERS, PIN_COUNTERS, PIN_DOORS, PINS = PIN_DOORS + CONFIG_MAX_INTERFACES };
 
-/* With the number of their layout: those of another one are not adopted. */
-static void pin_path(char *path, size_t len, const struct config *cfg, int which)
+/*
+ * With the number of their layout: those of another one are not adopted.  PIN_DOORS is the first of
+ * several, by the place of the interface in the configuration.
+ */
+static void pin_path(char *path, size_t len, const struct config *cfg, unsigned int which)
 {
-	snprintf(path, len, "%s/%s_v%d", cfg->pin_dir, pins[which], XKV_TCP_VERSION);
+	unsigned int door = which > PIN_DOORS ? which - PIN_DOORS : 0;
+	char number[16] = "";
+
+	if (door)
+		snprintf(number, sizeof(number), "%u", door);
+	snprintf(path, len, "%s/%s%s_v%d", cfg->pin_dir, pins[which - door], number,
+		 XKV_TCP_VERSION);
 }
 
 /* ---- loading --------------------------------------------------------------- */
@@ -59,7 +68,7 @@ static int use_maps(struct bpf_object *object, const struct bpf *bpf, const stru
 			ret = bpf_map__reuse_fd(map, bpf->map[id]);
 		}
 	}
-	for (int which = 0; !ret && which < PIN_DOORS; which++) {
+	for (unsigned int which = 0; !ret && which < PIN_DOORS; which++) {
 		map = bpf_object__find_map_by_name(object, pins[which]);
 		bpf_map__set_autocreate(map, true);
 		pin_path(path, sizeof(path), cfg, which);
@@ -90,7 +99,7 @@ static struct bpf_object *open_programs(void)
 }
 
 /* Pins a map, or finds it pinned.  Returns a descriptor of it, or -errno. */
-static int keep_map(const struct bpf_object *object, const struct config *cfg, int which)
+static int keep_map(const struct bpf_object *object, const struct config *cfg, unsigned int which)
 {
 	int fd = bpf_object__find_map_fd_by_name(object, pins[which]);
 	char path[512];
@@ -165,10 +174,20 @@ static void detach_tc(int ifindex, bool egress)
 	bpf_tc_detach(&at.hook, &at.opts);
 }
 
+/* Where the configuration has the interface. */
+static unsigned int place_of(const struct attach *a)
+{
+	unsigned int i = 0;
+
+	while (i + 1 < a->cfg->interface_count && strcmp(a->cfg->interface_name[i], a->name))
+		i++;
+	return i;
+}
+
 /*
  * Lets the XDP program call ours.  Its map is pinned: the kernel empties one that nobody has open.
  */
-static int open_door(struct tcp_path *t, const struct attach *a)
+static int open_door(const struct tcp_path *t, struct attach *a)
 {
 	int door = attached_map(a->program, DOORS), ret;
 	__u32 zero = 0;
@@ -176,20 +195,32 @@ static int open_door(struct tcp_path *t, const struct attach *a)
 
 	if (!door)
 		return -ENOENT;
-	pin_path(path, sizeof(path), a->cfg, PIN_DOORS);
+	pin_path(path, sizeof(path), a->cfg, PIN_DOORS + place_of(a));
 	unlink(path);
 	ret = bpf_obj_pin(door, path) || bpf_map_update_elem(door, &zero, &t->xdp, BPF_ANY) ? -errno
 											    : 0;
 	close(door);
 	if (!ret)
-		t->program = a->program;
+		a->tcp_program = a->program;
 	return ret;
 }
 
-/* Attaches what is not there.  1: something was not; or -errno and *what. */
-static int attach_missing(struct attach *a, const char **what)
+/* Nothing is answered there any more: what the kernel sends is not translated. */
+static void shut_door(struct attach *a)
 {
-	struct tcp_path *t = &a->tcp;
+	int door = a->tcp_program ? attached_map(a->tcp_program, DOORS) : 0;
+	__u32 zero = 0;
+
+	if (door) {
+		bpf_map_delete_elem(door, &zero);
+		close(door);
+	}
+	a->tcp_program = 0;
+}
+
+/* Attaches what is not there.  1: something was not; or -errno and *what. */
+static int attach_missing(const struct tcp_path *t, struct attach *a, const char **what)
+{
 	bool missing;
 	int ret;
 
@@ -199,7 +230,7 @@ static int attach_missing(struct attach *a, const char **what)
 	if (ret >= 0)
 		ret = attach_tc(t->ack, a->ifindex, false);
 	missing |= ret;
-	if (ret >= 0 && t->program != a->program) {
+	if (ret >= 0 && a->tcp_program != a->program) {
 		*what = "have the XDP program call that of TCP";
 		missing = true;
 		ret = open_door(t, a);
@@ -214,47 +245,50 @@ static int keep_program(const struct bpf_object *object, const char *name)
 	return fd < 0 ? -EINVAL : dup(fd);
 }
 
-int tcp_path_open(struct attach *a, char *err, size_t err_len)
+int tcp_path_open(struct tcp_path *t, const struct bpf *bpf, const struct config *cfg, char *err,
+		  size_t err_len)
 {
 	struct bpf_object *object = open_programs();
-	const char *what = "load the programs";
-	struct tcp_path *t = &a->tcp;
-	int ret = object ? use_maps(object, a->bpf, a->cfg) : -errno;
+	int ret = object ? use_maps(object, bpf, cfg) : -errno;
 
 	*t = (struct tcp_path){ 0 };
 	if (!ret)
 		ret = bpf_object__load(object);
 	if (!ret)
-		ret = keep_maps(t, object, a->cfg);
+		ret = keep_maps(t, object, cfg);
 	if (!ret) {
 		t->xdp = keep_program(object, TCP_XDP);
 		t->out = keep_program(object, TCP_OUT);
 		t->ack = keep_program(object, TCP_ACK);
-		ret = attach_missing(a, &what);
 	}
 	bpf_object__close(object);
-	if (ret >= 0) {
+	if (!ret) {
 		tcp_path_stats(t, &t->before);
 		return 0;
 	}
 	tcp_path_close(t);
-	return fail(ret, err, err_len, "tcp-fast-path is off: cannot %s: %s", what, strerror(-ret));
+	return fail(ret, err, err_len, "tcp-fast-path is off: cannot load the programs: %s",
+		    strerror(-ret));
 }
 
-bool tcp_path_look(struct attach *a)
+bool tcp_path_look(struct tcp_path *t, struct attach *a)
 {
-	struct tcp_path *t = &a->tcp;
+	bool served = a->tcp_program != 0;
 	const char *what;
 	int ret;
 
 	if (!t->owners)
 		return false;
-	if (a->place != PLACE_OURS)
-		return true;
-	ret = attach_missing(a, &what);
-	if (ret < 0)
-		log_debug("tcp-fast-path: cannot %s: %s", what, strerror(-ret));
-	return ret;
+	if (a->place != PLACE_OURS && a->place != PLACE_RENAMED) {
+		a->tcp_program = 0;
+		return served;
+	}
+	ret = attach_missing(t, a, &what);
+	if (ret < 0) {
+		log_debug("%s: tcp-fast-path: cannot %s: %s", a->name, what, strerror(-ret));
+		shut_door(a);
+	}
+	return served && ret;
 }
 
 void tcp_path_close(struct tcp_path *t)
@@ -294,7 +328,7 @@ void tcp_path_detach(const struct config *cfg)
 	bool any = false;
 	int ifindex;
 
-	for (int which = 0; which < PINS; which++) {
+	for (unsigned int which = 0; which < PINS; which++) {
 		pin_path(path, sizeof(path), cfg, which);
 		any |= !unlink(path);
 	}

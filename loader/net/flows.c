@@ -36,6 +36,7 @@ struct flows {
 	uint32_t *unused; /* places of owners; owned */
 	unsigned int unused_count, count;
 	uint64_t last_id;
+	unsigned int missed;		      /* calls of flows_missed(), and one */
 	STAILQ_HEAD(ended_list, ended) ended; /* the oldest first; owned */
 };
 
@@ -96,6 +97,7 @@ struct flows *flows_new(int map, struct xkv_owner *owners)
 	pthread_mutex_init(&all->making, NULL);
 	all->map = map;
 	all->owners = owners;
+	all->missed = 1;
 	all->last_id = monotonic_ns() << 8; /* none that an earlier xkvd has used */
 	STAILQ_INIT(&all->ended);
 	for (uint32_t i = XKV_OWNERS_MAX - 1; i > 0; i--)
@@ -196,18 +198,19 @@ static void make(struct flows *all, struct flow *f, int fd)
 }
 
 /*
- * Are all segments in order that came before the flow was made?  The driver has not seen them, and
- * bytes that the kernel holds out of order would lie at a wrong place.
+ * Were all segments in order that the driver has not seen, as those before the flow was made?
+ * Bytes that the kernel holds out of order would lie at a wrong place.
  */
-static bool check(struct flow *f, int fd)
+static bool check(const struct flows *all, struct flow *f, int fd)
 {
+	unsigned int missed = __atomic_load_n(&all->missed, __ATOMIC_ACQUIRE);
 	struct tcp_info info;
 
-	if (!f->checked) {
-		f->checked = tcp_info(fd, &info) && !info.tcpi_rcv_ooopack;
-		f->unfit = !f->checked;
+	if (f->checked != missed) {
+		f->checked = missed;
+		f->unfit = !tcp_info(fd, &info) || info.tcpi_rcv_ooopack;
 	}
-	return f->checked;
+	return !f->unfit;
 }
 
 /* ---- publishing --------------------------------------------------------------- */
@@ -226,7 +229,7 @@ void flow_publish(struct flows *all, struct flow *f, int fd, size_t unsent,
 		pthread_mutex_unlock(&all->making);
 		return; /* nothing that is on its way now has been seen */
 	}
-	if (!check(f, fd))
+	if (!check(all, f, fd))
 		return;
 	o->id = f->id;
 	o->resp3 = rights->resp3;
@@ -246,6 +249,12 @@ void flow_take_back(struct flows *all, struct flow *f)
 void flows_take_back(struct flows *all)
 {
 	__atomic_fetch_add(&all->owners[0].epoch, 1, __ATOMIC_SEQ_CST);
+}
+
+void flows_missed(struct flows *all)
+{
+	__atomic_fetch_add(&all->missed, 1, __ATOMIC_SEQ_CST);
+	flows_take_back(all);
 }
 
 /* ---- ending ------------------------------------------------------------------- */

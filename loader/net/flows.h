@@ -31,9 +31,9 @@ struct flow {
 	uint32_t read, written; /* bytes of the connection, modulo 2^32 */
 	uint32_t owner;		/* its place among the owners; 0 = none */
 	uint64_t id;
-	unsigned int rounds; /* in which it could have been answered there, before it is made */
-	bool unfit;	     /* the connection is none that the driver sees */
-	bool checked;	     /* nothing was out of order when the flow was made, and later */
+	unsigned int rounds;  /* in which it could have been answered there, before it is made */
+	bool unfit;	      /* the connection is none that the driver sees */
+	unsigned int checked; /* the count of flows_missed() when nothing was out of order */
 	struct xkv_flow_key key;
 };
 
@@ -55,6 +55,8 @@ void flow_publish(struct flows *all, struct flow *f, int fd, size_t unsent,
 /* From the next request on, xkvd answers this connection, or all of them. */
 void flow_take_back(struct flows *all, struct flow *f);
 void flows_take_back(struct flows *all);
+/* Segments may have passed that the driver has not seen. */
+void flows_missed(struct flows *all);
 /* The connection is closed. */
 void flow_end(struct flows *all, struct flow *f);
 /* When the driver has answered last, monotonic ns; 0 = never.  And how often. */

@@ -16,6 +16,7 @@
 
 #include "client.h"
 #include "executor.h"
+#include "flows.h"
 #include "listen.h"
 #include "tls.h"
 #include "util/clock.h"
@@ -368,7 +369,10 @@ void server_reset_answered(struct server *s)
 	const struct linger reset = { .l_onoff = 1 };
 	struct caller *next;
 
-	for (struct caller *c = s->flows ? client_next(s, NULL) : NULL; c; c = next) {
+	if (!s->flows)
+		return;
+	flows_missed(s->flows);
+	for (struct caller *c = client_next(s, NULL); c; c = next) {
 		next = client_next(s, c);
 		if (c->dead || !flow_requests(s->flows, &client_of(c)->flow))
 			continue;

@@ -23,6 +23,7 @@
 
 struct server;
 struct attach;
+struct tcp_path;
 struct durations;
 struct executor;
 
@@ -32,6 +33,7 @@ struct server_options {
 	const struct executor *executor; /* what executes commands, not owned */
 	const struct attach *attach;	 /* one for each interface, for INFO; not owned */
 	unsigned int attach_count;	 /* 0 = no XDP */
+	const struct tcp_path *tcp_path; /* once there are flows; not owned */
 	const char *config_file;	 /* for INFO, NULL = none */
 	config_apply_fn *apply; /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
 	config_adopt_fn *adopt; /* the owner of the configuration; also called by server_new() */

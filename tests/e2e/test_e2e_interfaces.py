@@ -7,6 +7,7 @@ import contextlib
 import proto
 import pytest
 from conftest import BUILD, SERVER, Udp, wait_for
+from test_e2e_tcp import ON, answered, bulk, connected, warm
 
 SECOND, SECOND_PEER = "10.78.0.1", "10.78.0.2"
 
@@ -118,6 +119,43 @@ def test_one_that_is_missing_at_the_start_is_waited_for(bed, xkvd):
     assert by_the_driver(bed, d, SECOND)
 
 
+def pings(c, count=50):
+    assert {c.ask("PING") for _ in range(count)} == {b"+PONG\r\n"}
+
+
+def test_tcp_on_both(bed, xkvd):
+    """A connection is answered on whichever interface it is, and lives on when another one goes."""
+    d = xkvd("--interface", "xkv0", "xkv2", *ON)
+    with connected(d) as c:
+        with connected(d, SECOND) as other:
+            for one in c, other:
+                warm(one)
+                assert answered(d, lambda one=one: pings(one)) == 50
+            assert c.ask("SET", "k", "v" * 1000) == b"+OK\r\n"
+            assert answered(d, lambda: [other.ask("GET", "k") for _ in range(9)]) == 9
+        bed.run("server", "ip", "link", "del", "dev", "xkv2")
+        wait_for(lambda: "xkv2: the interface is gone" in d.log(), 5, "it is seen")
+        # what the driver has answered is reset once: nobody tells which way it takes
+        c.sock.settimeout(5)
+        with contextlib.suppress(ConnectionResetError):
+            assert c.file.read() == b""
+    with connected(d) as c:
+        warm(c)
+        assert answered(d, lambda: pings(c)) == 50
+        pair(bed)
+        bed.run("server", "ip", "addr", "add", f"{SECOND}/24", "dev", "xkv2")
+        bed.run("client", "ip", "addr", "add", f"{SECOND_PEER}/24", "dev", "xkv3")
+
+        def on_the_second():
+            with contextlib.suppress(AssertionError), connected(d, SECOND) as other:
+                warm(other)
+                return answered(d, lambda: pings(other)) == 50
+
+        wait_for(on_the_second, 10, "the second is served again")
+        assert answered(d, lambda: pings(c)) == 50
+        assert c.ask("GET", "k") == bulk(b"v" * 1000)
+
+
 def test_none_of_them_is_there(bed, xkvd):
     d = xkvd("--interface", "no0", "no1", "--save", "", wait=False)
     assert d.wait(15) == 1
@@ -160,10 +198,17 @@ def test_legs_of_a_bond(bed, xkvd, mode):
             bed.run("client", "ip", "link", "set", "dev", device, "master", "up1", "up")
         bed.run("client", "ip", "addr", "add", "10.77.0.2/24", "dev", "up1")
         bed.run("client", "ip", "link", "set", "dev", "up1", "up")
-        d = xkvd("--interface", "xkv0", "xkv2", "--save", "")
+        d = xkvd("--interface", "xkv0", "xkv2", *ON)
         assert by_the_driver(bed, d, SERVER)
-        bed.run("client", "ip", "link", "set", "dev", "xkv1", "down")
-        assert by_the_driver(bed, d, SERVER, b"on the other")
+        with connected(d) as c:
+            warm(c)
+            assert c.ask("SET", "k", "v" * 1000) == b"+OK\r\n"
+            assert answered(d, lambda: pings(c)) >= 48
+            bed.run("client", "ip", "link", "set", "dev", "xkv1", "down")
+            assert by_the_driver(bed, d, SERVER, b"on the other")
+            pings(c)
+            assert answered(d, lambda: pings(c)) >= 48
+            assert answered(d, lambda: [c.ask("GET", "k") for _ in range(9)]) == 9
     finally:
         bed.run("client", "ip", "link", "del", "dev", "up1", check=False)
         bed.run("server", "ip", "link", "del", "dev", "up0", check=False)
