@@ -421,7 +421,7 @@ __noinline int atomic_evaluate(struct xkv_request *rq, __u32 index)
 	operation_load(rq, k);
 	k->result_off = rq->out_len;
 	if ((is_change(rq->opcode) || is_check_of_cache(rq->opcode)) &&
-	    writes_stopped(rq) & XKV_WRITES_REFUSED)
+	    writes_stopped(rq) & (XKV_WRITES_REFUSED | XKV_WRITES_UP))
 		outcome = atomic_refuse(rq, XKV_READ_ONLY, 0, 0, 0, XKV_C_op_read_only);
 	else if (k->action == XKV_TXN_CHECK)
 		outcome = atomic_read(rq, index);
@@ -684,7 +684,7 @@ __noinline int atomic_run(struct xkv_request *rq)
 		return verdict;
 	verdict = atomic_commit(rq);
 	if (rq->dedup)
-		dedup_end(rq, verdict == VERDICT_REPLY);
+		dedup_end(rq, verdict == VERDICT_REPLY ? DEDUP_DONE : DEDUP_UNDONE);
 	return verdict;
 }
 

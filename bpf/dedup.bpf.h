@@ -99,6 +99,8 @@ static __always_inline int dedup_compare(struct xkv_request *rq, struct xkv_dedu
 	}
 	if (o->id != id)
 		return DEDUP_DROP;
+	if (o->len == XKV_DEDUP_OPEN)
+		return rq->flags & XKV_REQUEST_ANSWER ? DEDUP_NEW : DEDUP_DROP;
 	o->used_ms = dedup_clock();
 	if (!o->len || o->len > XKV_DEDUP_REPLY)
 		return DEDUP_UNKEPT;
@@ -247,8 +249,13 @@ __noinline int dedup_begin(struct xkv_request *rq)
 	return what;
 }
 
-/* Records the reply in `out` if the request was done; if not, its next copy counts as new. */
-__noinline int dedup_end(struct xkv_request *rq, int done)
+enum dedup_ends {
+	DEDUP_UNDONE, /* its next copy counts as new */
+	DEDUP_DONE,   /* the reply is in `out` */
+	DEDUP_OPEN,   /* the reply comes later: until then, or for ever, copies are dropped */
+};
+
+__noinline int dedup_end(struct xkv_request *rq, int how)
 {
 	struct xkv_dedup *o;
 
@@ -259,9 +266,11 @@ __noinline int dedup_end(struct xkv_request *rq, int done)
 	if (!o)
 		return 0;
 	o->used_ms = dedup_clock();
-	if (!done)
+	if (how == DEDUP_UNDONE)
 		o->id -= XKV_DEDUP_SLOTS;
-	o->len = done && rq->out_len <= XKV_DEDUP_REPLY ? rq->out_len : 0;
+	o->len = how == DEDUP_DONE && rq->out_len <= XKV_DEDUP_REPLY ? rq->out_len : 0;
+	if (how == DEDUP_OPEN)
+		o->len = XKV_DEDUP_OPEN;
 	for (int i = 0; i < XKV_DEDUP_REPLY / 8; i++)
 		o->reply[i] = rq->out_word[i];
 	dedup_unlock(o);

@@ -312,13 +312,14 @@ static inline __attribute__((always_inline)) __u64 xkv_class_free(const struct x
 #define XKV_DEDUP_PER_SOURCE	2
 #define XKV_DEDUP_SETS		2048
 #define XKV_DEDUP_PROVEN	(1U << 31)
+#define XKV_DEDUP_OPEN		0xffffffffU /* the upstream makes the change: no reply yet */
 
 struct xkv_dedup {
 	__u64 lock;    /* odd: the request is in progress */
 	__u64 session; /* 0 = unassigned */
 	__u64 id;
 	__u64 used_ms; /* since boot */
-	__u32 len;     /* of the reply; 0 = too long to be kept */
+	__u32 len;     /* of the reply; 0 = too long to be kept; or XKV_DEDUP_OPEN */
 	__u32 holder;  /* hash of the source that it belongs to, | XKV_DEDUP_PROVEN */
 	__u64 reply[XKV_DEDUP_REPLY / 8];
 };
@@ -410,6 +411,7 @@ enum xkv_read_only {
 	XKV_WRITES_REFUSED = 1, /* they are answered XKV_READ_ONLY */
 	/* XDP leaves them to xkvd, whose transaction was often in vain, until held_until_ns */
 	XKV_WRITES_HELD = 2,
+	XKV_WRITES_UP = 4, /* they are the upstream's to make: see store_goes_up() */
 };
 
 /* Written by xkvd.  While it is all zero, as `ip link` leaves it, everything is passed on. */
@@ -554,7 +556,7 @@ static inline __attribute__((always_inline)) void xkv_hot_halve(struct xkv_hot *
 /* clang-format off */
 #define XKV_STATISTICS(X)                                                                          \
 	/* operations that could not be done here: passed on by XDP, retried by xkvd */            \
-	X(pass_miss) X(pass_busy) X(pass_no_slot) X(pass_full) X(pass_too_large)                   \
+	X(pass_miss) X(pass_busy) X(pass_no_slot) X(pass_full) X(pass_upstream) X(pass_too_large)  \
 	/* passed on untouched: not for us, or not in a form that we serve */                      \
 	X(pass_not_ready) X(pass_short) X(pass_group) X(pass_ethertype) X(pass_vlan_depth)         \
 	X(pass_ip_header) X(pass_ip_options) X(pass_ip_fragment) X(pass_ip6_extension)             \
@@ -671,6 +673,7 @@ struct xkv_bulk {
 #define XKV_REQUEST_BULK     0x80  /* set by XDP: the packet cannot be passed on any more */
 #define XKV_REQUEST_ATOMIC   0x100 /* set by the program: XKV_F_ATOMIC */
 #define XKV_REQUEST_NO_TOUCH 0x200 /* GET is no use of the key */
+#define XKV_REQUEST_ANSWER   0x400 /* `out` is the upstream's reply: it is recorded */
 
 /* What happens to a datagram. */
 enum verdict { VERDICT_REPLY, VERDICT_PASS, VERDICT_DROP };

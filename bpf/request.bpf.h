@@ -260,13 +260,23 @@ static __always_inline __u8 writes_stopped(struct xkv_request *rq)
 	return cfg->read_only;
 }
 
+/* Does a change ask for what only the store that it is made in can do? */
+static __always_inline bool is_for_store(const struct xkv_request *rq, __u32 opcode)
+{
+	__u32 flags = XKV_CAS | XKV_RETURN | (opcode == XKV_OP_SET ? 0 : XKV_XX);
+
+	return rq->op_flags & flags;
+}
+
 /* Executes the current operation: its outcome. */
 static __always_inline int op_do(struct xkv_request *rq, __u32 opcode)
 {
 	__u8 stopped = is_change(opcode) ? writes_stopped(rq) : 0;
 
-	if (stopped & XKV_WRITES_REFUSED)
+	if (stopped & XKV_WRITES_REFUSED || (stopped & XKV_WRITES_UP && is_for_store(rq, opcode)))
 		return answer(rq, opcode, XKV_READ_ONLY, XKV_C_op_read_only);
+	if (stopped & XKV_WRITES_UP)
+		return XKV_C_pass_upstream;
 	if (stopped)
 		return XKV_C_pass_busy;
 	if (has_key(opcode))
@@ -515,6 +525,24 @@ static __always_inline int operations_run(struct xkv_request *rq)
 	return VERDICT_REPLY;
 }
 
+/* What becomes of the record of a request that was run. */
+static __always_inline int dedup_end_of(const struct xkv_request *rq, int verdict)
+{
+	if (verdict == VERDICT_REPLY)
+		return DEDUP_DONE;
+	return rq->flags & XKV_REQUEST_XKVD && rq->stop == XKV_C_pass_upstream + 1 ? DEDUP_OPEN
+										   : DEDUP_UNDONE;
+}
+
+/* Records a reply.  VERDICT_PASS: another copy was in the way. */
+static __always_inline int record_answer(struct xkv_request *rq)
+{
+	if (dedup_begin(rq) != DEDUP_NEW)
+		return VERDICT_PASS;
+	dedup_end(rq, DEDUP_DONE);
+	return VERDICT_DROP;
+}
+
 __noinline int atomic_run(struct xkv_request *rq); /* atomic.bpf.h */
 
 /* Runs a request: enum verdict.  `again`: continues one that stopped. */
@@ -527,6 +555,8 @@ __noinline int request_run(struct xkv_request *rq, int again)
 	rq->now_ms = 0;
 	rq->dedup = 0;
 	rq->stop = 0;
+	if (rq->flags & XKV_REQUEST_ANSWER)
+		return record_answer(rq);
 	if (!again)
 		verdict = request_begin(rq);
 	if (verdict == GO_ON && rq->flags & XKV_REQUEST_ATOMIC)
@@ -538,7 +568,7 @@ __noinline int request_run(struct xkv_request *rq, int again)
 		return verdict;
 	verdict = operations_run(rq);
 	if (rq->dedup)
-		dedup_end(rq, verdict == VERDICT_REPLY);
+		dedup_end(rq, dedup_end_of(rq, verdict));
 	return verdict;
 }
 

@@ -119,6 +119,8 @@ static const struct directive table[] = {
 	{ "upstream", &type_string, AT(upstream), "", 0, 2047, PROTECTED | SECRET, NULL, "URL",
 	  "a Redis that commands pass to: redis://[USER:PASSWORD@]HOST[:PORT] or unix:///PATH; "
 	  "default: none" },
+	{ "write-through", &type_flag, AT(write_through), "yes", 0, 0, LIVE, no_yes, "yes|no",
+	  "with `upstream`: changes over UDP are made there, or refused (READ_ONLY)" },
 	{ "cache-max-stale", &type_number, AT(cache_max_stale), "1000", 100, 60000, 0, NULL,
 	  "MILLISECONDS", "with `upstream`: strings are answered from the cache no longer than "
 			  "this without a sign of life of the upstream" },

@@ -180,6 +180,7 @@ struct config {
 	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
 	enum miss_policy miss;	       /* default pass */
 	unsigned int cache_ttl;	       /* of what is cached of it: seconds, 0 = no limit */
+	bool write_through;	       /* changes over UDP go up to it; default yes */
 	unsigned int cache_max_stale;  /* ms without a sign of life of it, default 1000 */
 	const char *upstream;	       /* URL of a Redis that commands pass to; default "" = none */
 	unsigned int batch;	       /* enum xkv_batch_mode, default auto */

@@ -79,7 +79,8 @@ void server_follow_saves(struct server *s)
 	if (s->flows && (s->writes_refused != refused || s->writes_wait != late))
 		flows_take_back(s->flows);
 	store_refuse_writes(s->store, s->writes_refused || s->writes_wait || s->replies_wait ||
-					      s->cfg->upstream[0]);
+					      (s->cfg->upstream[0] && !s->cfg->write_through));
+	store_writes_up(s->store, s->cfg->upstream[0] && s->cfg->write_through);
 	waiters_wake(&s->log_waiters);
 	waiters_wake(&s->late_waiters);
 	for (unsigned int i = 0; i < s->worker_count && s->writes_wait != late; i++)

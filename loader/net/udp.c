@@ -306,7 +306,7 @@ static size_t execute(const struct udp *udp, const struct sockaddr *from, const 
 }
 
 static void keep(const struct udp *udp, int fd, const struct msghdr *msg, const char *in,
-		 size_t len)
+		 size_t len, bool up)
 {
 	struct udp_kept *d = malloc(sizeof(*d));
 
@@ -317,12 +317,18 @@ static void keep(const struct udp *udp, int fd, const struct msghdr *msg, const 
 	d->control_len = msg->msg_controllen;
 	memcpy(d->control, msg->msg_control, d->control_len);
 	memcpy(d->in, in, len);
-	udp->kept(udp->hold_arg, d);
+	udp->kept(udp->hold_arg, d, up);
 }
 
 size_t udp_execute(const struct udp_kept *d, char *reply)
 {
 	return execute(d->udp, (const struct sockaddr *)&d->from, d->in, d->len, reply);
+}
+
+void udp_record(const struct udp_kept *d, const char *reply, size_t len)
+{
+	store_sender(d->udp->ctx, (const struct sockaddr *)&d->from);
+	store_record(d->udp->ctx, d->in, d->len, reply, len);
 }
 
 void udp_send(const struct udp_kept *d, const char *reply, size_t len)
@@ -346,16 +352,18 @@ static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 	const struct sockaddr *from = (struct sockaddr *)&b->from[i];
 	struct msghdr *msg = &b->msg[i].msg_hdr;
 	size_t len = b->msg[i].msg_len, ret;
+	bool up;
 
 	if ((msg->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !b->from[i].sin6_port ||
 	    is_late(udp, msg) || is_forged(udp, from, len) ||
 	    !rules_allows(udp->rules, from, false) || !take_destination(udp, msg))
 		return;
 	ret = execute(udp, from, b->in[i], len, b->out);
-	if (!ret)
+	up = !ret && udp->holds && store_goes_up(udp->ctx);
+	if (!ret && !up)
 		return;
-	if (udp->holds && udp->holds(udp->hold_arg, b->in[i], len, b->out, ret)) {
-		keep(udp, fd, msg, b->in[i], len);
+	if (up || (udp->holds && udp->holds(udp->hold_arg, b->in[i], len, b->out, ret))) {
+		keep(udp, fd, msg, b->in[i], len, up);
 		return;
 	}
 	b->iov[i] = (struct iovec){ b->out, ret };

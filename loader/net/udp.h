@@ -30,11 +30,12 @@ struct udp_kept {
 struct udp {
 	/*
 	 * Does the reply to a request have to wait, so that it is kept for kept(), and answered by
-	 * udp_answer() or udp_send() later?  NULL: none has to.
+	 * udp_send() later?  NULL: none has to.  kept() also gets changes that the upstream makes
+	 * (`up`), which are not to be executed again.
 	 */
 	bool (*holds)(void *arg, const char *request, size_t len, const char *reply,
 		      size_t reply_len);
-	void (*kept)(void *arg, struct udp_kept *d);
+	void (*kept)(void *arg, struct udp_kept *d, bool up);
 	void *hold_arg; /* of both */
 	struct rules *rules;
 	struct store_ctx *ctx;
@@ -56,6 +57,8 @@ void udp_close(struct udp *udp);
 
 /* Executes it: the length of the reply in `reply` (XKV_PAYLOAD_MAX4 bytes), 0 if there is none. */
 size_t udp_execute(const struct udp_kept *d, char *reply);
+/* The same of a change that the upstream has made: copies of it get this reply. */
+void udp_record(const struct udp_kept *d, const char *reply, size_t len);
 /* Sends a reply. */
 void udp_send(const struct udp_kept *d, const char *reply, size_t len);
 

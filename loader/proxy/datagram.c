@@ -9,13 +9,13 @@
 #include <string.h>
 
 #include "cache.h"
+#include "datagram.h"
 #include "net/udp.h"
 #include "upstream/value.h"
 #include "util/clock.h"
 
-#define RESULTS_MAX 64	 /* of a datagram: (XKV_PAYLOAD_MAX4 - a header) / a result, and some */
-#define UNDER_WAY   4096 /* more are lost, as packets are */
-#define TRIES	    8	 /* others may change a key again and again */
+#define RESULTS_MAX 64 /* of a datagram: (XKV_PAYLOAD_MAX4 - a header) / a result, and some */
+#define TRIES	    8  /* others may change a key again and again */
 
 _Static_assert((XKV_PAYLOAD_MAX4 - sizeof(struct xkv_hdr)) / sizeof(struct xkv_result) <
 		       RESULTS_MAX,
@@ -68,15 +68,20 @@ static void add_operation(struct asked *asked, unsigned int *count, const struct
 	}
 }
 
+/* Where the operations begin. */
+static size_t first_at(const struct xkv_hdr *hdr)
+{
+	return sizeof(*hdr) + (hdr->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES : 0) +
+	       (hdr->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0);
+}
+
 /* What each result of the reply is about, of a request that the engine has found to be right. */
 static unsigned int parse(const char *request, size_t len, struct asked asked[RESULTS_MAX])
 {
 	const struct xkv_hdr *hdr = (const struct xkv_hdr *)request;
-	size_t at = sizeof(*hdr);
+	size_t at = first_at(hdr);
 	unsigned int count = 0;
 
-	at += hdr->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES : 0;
-	at += hdr->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0;
 	for (unsigned int i = 0; i < hdr->count && at + sizeof(struct xkv_op) <= len; i++) {
 		struct xkv_op op;
 
@@ -134,26 +139,34 @@ static void forget(struct datagram *d)
 	free(d);
 }
 
+const struct xkv_op *datagram_first(const struct udp_kept *k)
+{
+	return (const struct xkv_op *)(k->in + first_at((const struct xkv_hdr *)k->in));
+}
+
+size_t datagram_reply(struct datagram_reply *r, const struct udp_kept *k, uint8_t status)
+{
+	size_t len = offsetof(struct datagram_reply, number);
+
+	*r = (struct datagram_reply){
+		.hdr = *(const struct xkv_hdr *)k->in,
+		.result = { .opcode = datagram_first(k)->opcode, .status = status },
+	};
+	r->hdr.flags = XKV_F_REPLY;
+	r->hdr.count = 1;
+	r->hdr.status = XKV_OK;
+	r->hdr.length = htons(len);
+	return len;
+}
+
 /* The upstream is not there, or others change the key all the time: it can be tried again. */
 static void say_busy(struct datagram *d)
 {
-	const struct xkv_hdr *in = (const struct xkv_hdr *)d->kept->in;
 	struct asked asked[RESULTS_MAX];
-	struct {
-		struct xkv_hdr hdr;
-		struct xkv_result result;
-	} reply = { .hdr = *in, .result = { .status = XKV_BUSY } };
-	size_t first = sizeof(*in) + (in->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES : 0) +
-		       (in->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0);
+	struct datagram_reply reply;
 
-	if (parse(d->kept->in, d->kept->len, asked)) {
-		reply.result.opcode = (unsigned char)d->kept->in[first];
-		reply.hdr.flags = XKV_F_REPLY;
-		reply.hdr.count = 1;
-		reply.hdr.status = XKV_OK;
-		reply.hdr.length = htons(sizeof(reply));
-		udp_send(d->kept, (const char *)&reply, sizeof(reply));
-	}
+	if (parse(d->kept->in, d->kept->len, asked))
+		udp_send(d->kept, (const char *)&reply, datagram_reply(&reply, d->kept, XKV_BUSY));
 	forget(d);
 }
 
@@ -209,11 +222,16 @@ static void go_on(struct datagram *d)
 	}
 }
 
-static void kept(void *arg, struct udp_kept *k)
+static void kept(void *arg, struct udp_kept *k, bool up)
 {
 	struct proxy *x = arg;
-	struct datagram *d = x->datagrams < UNDER_WAY ? calloc(1, sizeof(*d)) : NULL;
+	struct datagram *d;
 
+	if (up) {
+		change_send(x, k);
+		return;
+	}
+	d = x->datagrams < DATAGRAMS_MAX ? calloc(1, sizeof(*d)) : NULL;
 	if (!d) {
 		free(k);
 		return;

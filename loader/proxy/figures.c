@@ -55,6 +55,8 @@ void proxy_figures(struct metrics *m, struct server *s)
 		{ "cache_hits", COUNT(st->hits), "xkv_cache_hits_total", "commands over TCP that the cache has answered" },
 		{ "cache_misses", COUNT(st->misses), "xkv_cache_misses_total", "reads over TCP that it could not answer" },
 		{ "cache_datagrams", COUNT(st->datagrams), "xkv_cache_datagrams_total", "datagrams for which the upstream had to be asked" },
+		{ "upstream_changes", COUNT(st->changes), "xkv_upstream_changes_total", "changes over UDP that the upstream was asked to make" },
+		{ "upstream_changes_lost", COUNT(st->changes_lost), "xkv_upstream_changes_lost_total", "changes over UDP that were under way when the connection was lost" },
 		{ "cache_filled", COUNT(st->filled), "xkv_cache_filled_total", "values that were kept" },
 		{ "cache_overtaken", COUNT(st->overtaken), "xkv_cache_overtaken_total", "values that were not kept, because the key was changed meanwhile" },
 		{ "cache_unkept", COUNT(st->unkept), "xkv_cache_unkept_total", "values that the store did not take: too long, or no room" },

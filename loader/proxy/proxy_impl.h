@@ -41,7 +41,8 @@ struct proxy_stats {
 	uint64_t connected; /* how often */
 	uint64_t barriers;
 	uint64_t hits, misses;
-	uint64_t datagrams; /* that have asked for what was not cached */
+	uint64_t datagrams;		/* that have asked for what was not cached */
+	uint64_t changes, changes_lost; /* over UDP: that have gone up; with a connection */
 	uint64_t filled, overtaken,
 		unkept; /* fills: kept, dropped in time, that the store refused */
 	uint64_t announced, dropped, emptied;

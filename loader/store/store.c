@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,8 @@
 #define HOLD_NS	    10000000
 #define HOLD_KEY_NS 3000
 #define HOLD_REST   4
+
+#define RECORD_TRIES 8
 
 /* ---- requests ------------------------------------------------------------ */
 
@@ -364,25 +367,33 @@ void store_sender(struct store_ctx *ctx, const struct sockaddr *from)
 		       sizeof(ctx->sender));
 }
 
-int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void *reply,
-		   size_t reply_max, size_t reply_allowed)
+static struct xkv_request *datagram_make(struct store_ctx *ctx, const void *req, size_t req_len)
 {
 	struct xkv_request *rq = &ctx->request[0];
-	struct store *st = ctx->st;
-	int ret;
 
-	if (req_len > XKV_REQUEST_BYTES - 8 || reply_max > XKV_PAYLOAD_MAX4)
-		return -EMSGSIZE;
 	request_clear(rq);
 	rq->flags = XKV_REQUEST_XKVD;
 	rq->rules = ctx->st->cfg->current;
 	rq->req_len = req_len;
-	rq->reply_max = reply_max;
-	rq->reply_allowed = reply_allowed < reply_max ? reply_allowed : reply_max;
-	rq->reply_room = rq->reply_allowed;
 	memcpy(rq->source, ctx->sender, sizeof(rq->source));
 	*(uint64_t *)(rq->in + (req_len & ~7UL)) = 0;
 	memcpy(rq->in, req, req_len);
+	return rq;
+}
+
+int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void *reply,
+		   size_t reply_max, size_t reply_allowed)
+{
+	struct store *st = ctx->st;
+	struct xkv_request *rq;
+	int ret;
+
+	if (req_len > XKV_REQUEST_BYTES - 8 || reply_max > XKV_PAYLOAD_MAX4)
+		return -EMSGSIZE;
+	rq = datagram_make(ctx, req, req_len);
+	rq->reply_max = reply_max;
+	rq->reply_allowed = reply_allowed < reply_max ? reply_allowed : reply_max;
+	rq->reply_room = rq->reply_allowed;
 	ret = requests_run(ctx, 1);
 	if (ret)
 		return ret;
@@ -391,6 +402,29 @@ int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void 
 	memcpy(reply, rq->out, rq->out_len);
 	st->datagram_ops += rq->done;
 	return (int)rq->out_len;
+}
+
+bool store_goes_up(const struct store_ctx *ctx)
+{
+	const struct xkv_request *rq = &ctx->request[0];
+
+	return rq->verdict == VERDICT_PASS && rq->stop == XKV_C_pass_upstream + 1;
+}
+
+void store_record(struct store_ctx *ctx, const void *req, size_t req_len, const void *reply,
+		  size_t reply_len)
+{
+	struct xkv_request *rq = datagram_make(ctx, req, req_len);
+
+	rq->flags |= XKV_REQUEST_ANSWER;
+	rq->out_len = reply_len;
+	memcpy(rq->out, reply, reply_len);
+	for (unsigned int i = 0; i < RECORD_TRIES; i++) {
+		rq->stop = 0;
+		if (requests_run(ctx, 1) || rq->verdict != VERDICT_PASS)
+			break;
+		sched_yield(); /* a copy has just locked it; or the client has gone on */
+	}
 }
 
 static void set_read_only(struct store *st, uint8_t flag, bool on)
@@ -404,6 +438,11 @@ static void set_read_only(struct store *st, uint8_t flag, bool on)
 void store_refuse_writes(struct store *st, bool refuse)
 {
 	set_read_only(st, XKV_WRITES_REFUSED, refuse);
+}
+
+void store_writes_up(struct store *st, bool up)
+{
+	set_read_only(st, XKV_WRITES_UP, up);
 }
 
 void store_lease(struct store *st, uint64_t until_ns)

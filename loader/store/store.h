@@ -393,6 +393,12 @@ void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *he
 void store_refuse_writes(struct store *st, bool refuse);
 
 /*
+ * Changes over UDP are an upstream's to make, or the store's again.  XDP leaves them to xkvd, where
+ * store_datagram() answers those that the upstream cannot make (XKV_READ_ONLY).
+ */
+void store_writes_up(struct store *st, bool up);
+
+/*
  * The store is a cache, whose entries may be believed until then (since boot, monotonic), 1: not
  * now; 0: it is none.  XDP answers nothing of a cache after that.
  */
@@ -418,6 +424,15 @@ void store_sender(struct store_ctx *ctx, const struct sockaddr *from);
  */
 int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void *reply,
 		   size_t reply_max, size_t reply_allowed);
+
+/*
+ * Has store_datagram() just now returned 0 because the first operation is a change that is the
+ * upstream's to make?  With ONCE its copies are dropped from then on, until store_record() has
+ * kept its reply: so it is made once at most, also if xkvd is killed meanwhile.
+ */
+bool store_goes_up(const struct store_ctx *ctx);
+void store_record(struct store_ctx *ctx, const void *req, size_t req_len, const void *reply,
+		  size_t reply_len);
 
 /*
  * Removes expired entries: up to `max_slots`, or fewer when it has examined some tens of times as

@@ -13,7 +13,7 @@ import redis
 from conftest import wait_for
 from respserver import stopped
 
-OK, MISS, BUSY, READ_ONLY = 0, 1, 6, 16
+OK, MISS, NOT_STORED, NOT_NUMBER, OVERFLOW, READ_ONLY = 0, 1, 2, 12, 13, 16
 MAX_STALE = 1000
 
 
@@ -24,7 +24,8 @@ def behind(tmp_path_factory):
         pytest.skip("redis-server is not installed")
     path = tmp_path_factory.mktemp("redis") / "redis.sock"
     server = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", str(path),
-                               "--save", ""], stdout=subprocess.DEVNULL, cwd=path.parent)
+                               "--save", "", "--enable-debug-command", "yes"],
+                              stdout=subprocess.DEVNULL, cwd=path.parent)
     client = redis.Redis(unix_socket_path=str(path))
 
     def is_up():
@@ -102,15 +103,163 @@ def test_several_keys_in_a_datagram(d, udp, behind):
     assert [r.value for r in scanned.results] == [b"a", b"b", b"c"]
 
 
-def test_writes_are_refused(d, udp, behind):
+NX, XX, KEEPTTL, CAS, RETURN, ABSTTL = 1, 2, 4, 8, 16, 32
+
+
+def set_(key, value="v", **more):
+    return proto.set_(key.encode(), value.encode(), **more)
+
+
+@pytest.mark.parametrize("session", [b"", b"sessions"])
+def test_writes_go_up(d, udp, behind, session):
+    """Each as the command that does the same; what was cached is not answered any more."""
+    behind.mset({"k": "old", "n": 40, "text": "x"})
+    behind.rpush("list", 1)
+    for key in b"k", b"n":
+        until_cached(d, udp, key)
+
+    def ask(op):
+        result = udp.one(op, session=session)
+        number = proto.number(result.value) if result.value else None
+        return result.status, result.ttl // 1000, number
+
+    later = int(time.time() * 1000) + 500_500
+    for op, want, key, value, ttl in (
+            (set_("k", "new"), (OK, 0, None), "k", b"new", -1),
+            (set_("k", "b", ttl=90_000), (OK, 90, None), "k", b"b", 90),
+            (set_("k", "c", flags=KEEPTTL), (OK, (89, 90), None), "k", b"c", 90),
+            (set_("k", "d", flags=NX), (NOT_STORED, 0, None), "k", b"c", 90),
+            (set_("new", "e", flags=XX), (NOT_STORED, 0, None), "new", None, -2),
+            (set_("new", "", flags=NX), (OK, 0, None), "new", b"", -1),
+            (set_("k", "f", ttl=later, flags=ABSTTL), (OK, (499, 500), None), "k", b"f", 500),
+            (proto.incr(b"n", 2), (OK, 0, 42), "n", b"42", -1),
+            (proto.incr(b"n", -50), (OK, 0, -8), "n", b"-8", -1),
+            (proto.incr(b"text", 1), (NOT_NUMBER, 0, None), "text", b"x", -1),
+            (proto.incr(b"list", 1), (NOT_NUMBER, 0, None), None, None, None),
+            (set_("n", str(2**63 - 1)), (OK, 0, None), "n", b"%d" % (2**63 - 1), -1),
+            (proto.incr(b"n", 1), (OVERFLOW, 0, None), "n", b"%d" % (2**63 - 1), -1),
+            (proto.append(b"text", b"y" * 9), (OK, 0, 10), "text", b"x" + b"y" * 9, -1),
+            (proto.append(b"list", b"y"), (READ_ONLY, 0, None), None, None, None),
+            (proto.expire(b"text", 70_000), (OK, 70, None), "text", b"x" + b"y" * 9, 70),
+            (proto.append(b"text", b""), (OK, (69, 70), 10), "text", b"x" + b"y" * 9, 70),
+            (proto.expire(b"text", 0), (OK, 0, None), "text", b"x" + b"y" * 9, -1),
+            (proto.expire(b"text", 0), (OK, 0, None), "text", b"x" + b"y" * 9, -1),
+            (proto.expire(b"text", later, flags=ABSTTL), (OK, (499, 500), None), None, None, None),
+            (proto.expire(b"none", 5), (MISS, 0, None), "none", None, -2),
+            (proto.expire(b"none", 0), (MISS, 0, None), "none", None, -2),
+            (proto.delete(b"text"), (OK, 0, None), "text", None, -2),
+            (proto.delete(b"text"), (MISS, 0, None), "text", None, -2)):
+        status, left, number = ask(op)
+        assert (status, number) == (want[0], want[2]), op
+        assert left in (want[1] if isinstance(want[1], tuple) else (want[1],)), (op, left)
+        if key:
+            assert behind.get(key) == value, op
+            assert ttl - 1 <= behind.ttl(key) <= ttl, op
+            got = udp.one(proto.get(key.encode()))
+            assert (got.status, got.value) == ((MISS, None) if value is None else (OK, value)), op
+
+
+def test_what_only_the_store_can_do_is_refused(d, udp, behind):
+    """Versions are the cache's, old values may not fit: nothing of that goes up."""
+    behind.set("k", "1")
+    until_cached(d, udp, b"k")
+    for op in (set_("k", flags=CAS, version=2), set_("k", flags=RETURN),
+               proto.delete(b"k", flags=RETURN), proto.incr(b"k", 1, flags=XX),
+               proto.append(b"k", b"x", flags=CAS, version=2)):
+        assert udp.one(op).status == READ_ONLY, op
+    reply = udp.ask(set_("k"), flags=8)
+    assert reply.status == 17 and reply.results[0].status == READ_ONLY
+    assert behind.get("k") == b"1"
+
+
+def test_writes_with_others_in_a_datagram(d, udp, behind):
+    """One change goes up for each datagram; the client sends the rest again, as ever."""
+    behind.set("a", "1")
+    until_cached(d, udp, b"a")
+    ops = [proto.get(b"a"), proto.get(b"none"), set_("b", "2"), proto.incr(b"a", 1),
+           proto.get(b"a"), set_("c", "3")]
+    results = []
+    while len(results) < len(ops):
+        got = udp.ask(*ops[len(results):], pad_to=400).results
+        assert got
+        results += got
+    assert [r.status for r in results] == [OK, MISS, OK, OK, OK, OK]
+    assert results[4].value == b"2" and behind.mget("a", "b", "c") == [b"2", b"2", b"3"]
+
+
+def test_copies_of_a_write_are_made_once(d, udp, behind):
+    before = behind.info("commandstats").get("cmdstat_incrby", {"calls": 0})["calls"]
+    with stopped(behind):
+        for _ in range(5):
+            udp.sock.send(proto.request(proto.incr(b"n", 1), id=800, session=b"copies.."))
+        time.sleep(0.1)
+    first = udp.sock.recv(2048)
+    for _ in range(3):
+        udp.sock.send(proto.request(proto.incr(b"n", 1), id=800, session=b"copies.."))
+        assert udp.sock.recv(2048) == first
+    assert proto.number(proto.decode(first).results[0].value) == 1
+    assert behind.get("n") == b"1"
+    assert behind.info("commandstats")["cmdstat_incrby"]["calls"] == before + 1
+    assert udp.one(proto.incr(b"n", 1), id=808, session=b"copies..").status == OK
+    assert behind.get("n") == b"2"
+
+
+def lost_write(d, behind, number, lose):
+    """A write that is under way when something happens: its copies are never made."""
+    behind.set("lost", 0)
+    with d.udp(timeout=0.3) as other:
+        lose(lambda: other.sock.send(proto.request(proto.incr(b"lost", 1), id=number,
+                                                   session=b"lost....")))
+        wait_for(lambda: b"upstream_up:1" in info(d), what="a new connection")
+        made = behind.get("lost")
+        for _ in range(2):
+            assert other.ask(proto.incr(b"lost", 1), id=number, session=b"lost....") is None
+        assert behind.get("lost") == made
+        assert other.one(proto.incr(b"lost", 1), id=number + 8, session=b"lost....").status == OK
+
+
+def test_write_under_way_when_the_connection_is_lost(d, udp, behind):
+    def lose(send):
+        def cut():
+            with behind.pipeline() as all_at_once:
+                all_at_once.execute_command("DEBUG", "SLEEP", "0.5")
+                all_at_once.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+                all_at_once.execute()
+        cutter = threading.Thread(target=cut)
+        cutter.start()
+        time.sleep(0.2)
+        send()
+        cutter.join()
+    lost_write(d, behind, 1600, lose)
+
+
+def test_write_under_way_when_xkvd_is_killed(d, udp, behind):
+    def lose(send):
+        with stopped(behind):
+            before = d.counters()["pass_upstream"]
+            send()
+            wait_for(lambda: d.counters()["pass_upstream"] > before, what="it to go up")
+            time.sleep(0.1)
+            d.kill()
+        d.start()
+    lost_write(d, behind, 2400, lose)
+
+
+def test_writes_are_refused_if_that_is_wanted(d, udp, behind):
     behind.set("k", "v")
     until_cached(d, udp, b"k")
+    with d.redis() as c:
+        c.execute_command("XKV", "CONFIG", "SET", "write-through", "no")
+    assert b"upstream_up:1" in info(d)
     for op in (proto.set_(b"k", b"w"), proto.delete(b"k"), proto.incr(b"k", 1),
                proto.append(b"k", b"x"), proto.expire(b"k", 5), proto.set_(b"new", b"w")):
         assert udp.one(op).status == READ_ONLY
     assert udp.one(proto.get(b"k")).value == b"v"
     assert udp.one(proto.get(b"new")).status == MISS
     assert behind.get("k") == b"v" and not behind.exists("new")
+    with d.redis() as c:
+        c.execute_command("XKV", "CONFIG", "SET", "write-through", "yes")
+    assert udp.one(set_("k", "w")).status == OK and behind.get("k") == b"w"
 
 
 def test_transactions_read_only(d, udp, behind):

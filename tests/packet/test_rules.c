@@ -399,6 +399,32 @@ static void test_writes_held(void **state)
 	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
 }
 
+/* By an upstream; what only a store can do is refused, also in transactions. */
+static void test_writes_up(void **state)
+{
+	struct payload set = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("other"));
+	struct payload del = REQUEST(XKV_OP_DELETE, KEY("hello"));
+	struct payload old = REQUEST(XKV_OP_DELETE, KEY("hello"), .flags = XKV_RETURN);
+	struct payload incr = REQUEST(XKV_OP_INCR, KEY("hello"), .value = "\0\0\0\0\0\0\0\1",
+				      .value_len = 8, .flags = XKV_XX);
+	struct payload get = REQUEST(XKV_OP_GET, KEY("hello"));
+
+	(void)state;
+	put("hello", "world", 5, 0);
+	store_writes_up(bed.st, true);
+	for (int i = 0; i < 10; i++) {
+		goes_up(&set, XKV_C_pass_upstream);
+		goes_up(&del, XKV_C_pass_upstream);
+		answers(&old, RESULTS({ XKV_OP_DELETE, XKV_READ_ONLY }),
+			COUNTS(XKV_C_op_read_only));
+		answers(&incr, RESULTS({ XKV_OP_INCR, XKV_READ_ONLY }), COUNTS(XKV_C_op_read_only));
+		answers(&get, RESULTS({ XKV_OP_GET, 0, "world", 5, .version = ANY }),
+			COUNTS(XKV_C_get_hits));
+	}
+	store_writes_up(bed.st, false);
+	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+}
+
 /* Does the driver leave a write to xkvd? */
 static bool is_held(void)
 {
@@ -554,21 +580,14 @@ static void test_pad_is_last(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_not_local),
-		CASE(test_many_addresses),
-		CASE(test_foreign),
-		CASE(test_impossible_sources),
-		CASE(test_subnet_sources),
-		CASE(test_rules_that_change),
-		CASE(test_secret),
-		CASE(test_same_hash),
-		CASE(test_not_ready),
-		CASE(test_read_only),
-		CASE(test_writes_held),
-		CASE(test_hold_is_bounded),
-		CASE(test_other_port),
-		CASE(test_three_times),
-		CASE(test_three_times_return),
+		CASE(test_not_local),	    CASE(test_many_addresses),
+		CASE(test_foreign),	    CASE(test_impossible_sources),
+		CASE(test_subnet_sources),  CASE(test_rules_that_change),
+		CASE(test_secret),	    CASE(test_same_hash),
+		CASE(test_not_ready),	    CASE(test_read_only),
+		CASE(test_writes_held),	    CASE(test_writes_up),
+		CASE(test_hold_is_bounded), CASE(test_other_port),
+		CASE(test_three_times),	    CASE(test_three_times_return),
 		CASE(test_pad_is_last),
 	};
 
