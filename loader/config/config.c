@@ -126,6 +126,13 @@ static const struct directive table[] = {
 			  "this without a sign of life of the upstream" },
 	{ "cache-ttl", &type_number, AT(cache_ttl), "0", 0, INT32_MAX, LIVE, NULL, "SECONDS",
 	  "with `upstream`: the longest time that a string is cached; 0: as long as it is true" },
+	{ "cache", &type_patterns, AT(cache), "", 0, 0, MULTI, NULL, "PATTERN [ttl SECONDS] ...",
+	  "with `upstream`: only keys that match are cached, some for so long at most; default: all "
+	  "keys" },
+	{ "no-cache", &type_patterns, AT(no_cache), "", 1, 0, MULTI, NULL, "PATTERN...",
+	  "with `upstream`: keys that match are not cached, whatever `cache` says" },
+	{ "serve-stale", &type_number, AT(serve_stale), "0", 0, 86400, LIVE, NULL, "SECONDS",
+	  "with `upstream`: for so long without it reads are answered from what is cached" },
 	{ "batch", &type_choice, AT(batch), "auto", 0, 0, LIVE, batches, "off|on|auto",
 	  "serve packets in batches (native XDP): never, always, or while that is faster" },
 	{ "tcp-fast-path", &type_choice, AT(tcp_fast_path), "off", 0, 0, 0, fast_paths, "off|on",

@@ -180,6 +180,8 @@ struct config {
 	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
 	enum miss_policy miss;	       /* default pass */
 	unsigned int cache_ttl;	       /* of what is cached of it: seconds, 0 = no limit */
+	const char *cache, *no_cache;  /* patterns of keys, some with "ttl SECONDS" */
+	unsigned int serve_stale;      /* seconds for which entries are used without it */
 	bool write_through;	       /* changes over UDP go up to it; default yes */
 	unsigned int cache_max_stale;  /* ms without a sign of life of it, default 1000 */
 	const char *upstream;	       /* URL of a Redis that commands pass to; default "" = none */
@@ -215,6 +217,7 @@ struct config_builder {
 	struct config_user *users;    /* in their order; owned */
 	bool save_given, allow_given; /* a further line adds to the list, the first replaces it */
 	bool interface_given;	      /* in this file, or in these options */
+	bool patterns_given[2];	      /* `cache`, `no-cache` */
 	char *file[CONFIG_MAX_FILES]; /* that were read, with what they include; owned */
 	unsigned int file_count;
 	struct config_line at; /* that is being read; line 0 = none */

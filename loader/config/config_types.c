@@ -335,6 +335,58 @@ const struct config_type type_file_name = {
 	.release = string_release,
 };
 
+/* Seconds: "90", "90s", "15m", "2h", "7d". */
+static bool seconds_read(const char *word, int64_t *seconds)
+{
+	static const char units[] = "smhd";
+	static const int64_t factor[] = { 1, 60, 3600, 86400 };
+	size_t len = strlen(word);
+	const char *unit = len ? strchr(units, word[len - 1]) : NULL;
+
+	if (!text_to_i64(word, unit ? len - 1 : len, seconds) || *seconds < 1 ||
+	    *seconds > INT32_MAX)
+		return false;
+	*seconds *= factor[unit ? unit - units : 0];
+	return true;
+}
+
+/* Patterns of keys; those of `cache` (min 0) may have "ttl SECONDS" behind them. */
+static int patterns_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			  char **words, struct sink *err)
+{
+	const char **text = field_in(b->cfg, d);
+	bool given = b->patterns_given[d->min];
+	char all[VALUE_TEXT];
+	int64_t seconds;
+	size_t len = 0;
+
+	len += (size_t)snprintf(all, sizeof(all), "%s", given ? *text : "");
+	for (unsigned int i = 0; i < n && len < sizeof(all); i++) {
+		bool is_ttl = !d->min && i && !strcmp(words[i], "ttl");
+
+		if (is_ttl && (i + 1 == n || !seconds_read(words[++i], &seconds)))
+			return bad(err, "%s: behind ttl stands for how long: 90, 90s, 15m, 2h, 7d",
+				   d->name);
+		len += (size_t)(is_ttl ? snprintf(all + len, sizeof(all) - len, " ttl %lld",
+						  (long long)seconds)
+				       : snprintf(all + len, sizeof(all) - len, "%s%s",
+						  len ? " " : "", words[i]));
+	}
+	if (len >= sizeof(all))
+		return bad(err, "%s: the patterns are too long", d->name);
+	b->patterns_given[d->min] = true;
+	words[0] = all;
+	return string_parse(b, &(struct directive){ .offset = d->offset, .max = VALUE_TEXT }, 1,
+			    words, err);
+}
+
+const struct config_type type_patterns = {
+	.parse = patterns_parse,
+	.format = string_format,
+	.copy = string_copy,
+	.release = string_release,
+};
+
 /* Lists the choices of an enumeration: "a, b or c". */
 static void list_choices(const struct directive *d, char *text, size_t room)
 {

@@ -14,6 +14,8 @@
 #define FLUSH_PERIOD 0.005 /* seconds */
 #define FLUSH_KEYS   512
 #define SPARE_FIRST  1 /* numbers of databases that emptied caches get, and nobody can select */
+#define ABSENT	     (STORE_DATABASES - 1) /* has keys that the upstream has not, without values */
+#define ABSENT_SHARE 8			   /* of `max-keys`: so many of them at most */
 
 /* ---- keys that something is under way about -------------------------------------- */
 
@@ -56,24 +58,50 @@ void cached_key_end(struct proxy *x, struct cached_key *k)
 
 /* ---- entries ----------------------------------------------------------------------- */
 
-static struct store_ctx *store_of(struct proxy *x)
+static struct store_ctx *store_in(struct proxy *x, unsigned int db)
 {
-	store_select(x->worker->ctx, 0);
+	store_select(x->worker->ctx, db);
 	return x->worker->ctx;
+}
+
+static uint64_t keys_in(const struct proxy *x, unsigned int db)
+{
+	struct store_database d;
+
+	store_database(x->srv->store, db, &d);
+	return d.keys;
+}
+
+bool cache_lacks(struct proxy *x, const void *name, size_t len)
+{
+	struct store_entry e;
+	bool lacks = keys_in(x, ABSENT) && !store_get(store_in(x, ABSENT), name, len, &e);
+
+	store_select(x->worker->ctx, 0);
+	return lacks;
 }
 
 bool cache_read(struct proxy *x, const struct resp_arg *key, struct store_entry *e)
 {
-	return x->tracks && x->worker->now_ns < x->lease_ns &&
-	       !store_get(store_of(x), key->ptr, key->len, e);
+	if (x->worker->now_ns >= x->lease_ns)
+		return false;
+	if (!store_get(store_in(x, 0), key->ptr, key->len, e))
+		return true;
+	*e = (struct store_entry){ 0 };
+	return cache_lacks(x, key->ptr, key->len);
+}
+
+static bool is_in(struct proxy *x, unsigned int db, const void *name, size_t len)
+{
+	struct store_entry e;
+	int ret = store_touch(store_in(x, db), name, len, false, &e);
+
+	return ret != -ENOENT && ret != -EMSGSIZE; /* who cannot say that it is not */
 }
 
 static bool is_there(struct proxy *x, const void *name, size_t len)
 {
-	struct store_entry e;
-	int ret = store_touch(store_of(x), name, len, false, &e);
-
-	return ret != -ENOENT && ret != -EMSGSIZE; /* who cannot say that it is not */
+	return is_in(x, 0, name, len) || (keys_in(x, ABSENT) && is_in(x, ABSENT, name, len));
 }
 
 bool cache_knows(struct proxy *x, const void *name, size_t len)
@@ -92,30 +120,35 @@ void cache_drop(struct proxy *x, const void *name, size_t len)
 		k->filled->overtaken = true;
 		x->stats.overtaken++;
 	}
-	if (is_there(x, name, len))
-		ret = store_delete(store_of(x), name, len, NULL);
+	if (is_in(x, 0, name, len))
+		ret = store_delete(store_in(x, 0), name, len, NULL);
+	else if (keys_in(x, ABSENT) && is_in(x, ABSENT, name, len))
+		ret = store_delete(store_in(x, ABSENT), name, len, NULL);
+	store_select(x->worker->ctx, 0);
 	if (!ret)
 		x->stats.dropped++;
 	if (ret && ret != -ENOENT) /* contended: what cannot be taken away alone goes with all */
 		cache_empty(x);
 }
 
-bool cache_wants(const struct proxy *x, const struct resp_arg *key)
-{
-	return x->tracks && key->len <= XKV_LONG_KEY_MAX;
-}
+static void empty(struct proxy *x, unsigned int db);
 
 void cache_keep(struct proxy *x, const struct filled *f, uint64_t since_ms, int64_t ttl_ms)
 {
-	int64_t limit = (int64_t)x->srv->cfg->cache_ttl * 1000;
+	int64_t limit = f->rule && f->rule->ttl_ms ? f->rule->ttl_ms
+						   : (int64_t)x->srv->cfg->cache_ttl * 1000;
+	unsigned int db = f->value ? 0 : ABSENT;
 	uint64_t expire;
 	int ret;
 
+	if (!f->value && keys_in(x, ABSENT) >= store_max_keys(x->srv->store) / ABSENT_SHARE)
+		empty(x, ABSENT);
 	if (limit && (ttl_ms < 0 || limit < ttl_ms))
 		ttl_ms = limit;
 	expire = ttl_ms < 0 ? 0 : since_ms + (uint64_t)ttl_ms;
-	ret = store_set(store_of(x), f->key->name, f->key->len, f->value, f->len, 0, 0, expire,
-			NULL);
+	ret = store_set(store_in(x, db), f->key->name, f->key->len, f->value ?: "", f->len, 0, 0,
+			expire, NULL);
+	store_select(x->worker->ctx, 0);
 	if (ret)
 		x->stats.unkept++;
 	else
@@ -124,14 +157,6 @@ void cache_keep(struct proxy *x, const struct filled *f, uint64_t since_ms, int6
 
 /* ---- emptying ----------------------------------------------------------------------- */
 
-static uint64_t keys_in(const struct proxy *x, unsigned int db)
-{
-	struct store_database d;
-
-	store_database(x->srv->store, db, &d);
-	return d.keys;
-}
-
 /* Frees what emptied caches have left. */
 static void on_flush(struct ev_loop *loop, ev_timer *w, int events)
 {
@@ -139,26 +164,44 @@ static void on_flush(struct ev_loop *loop, ev_timer *w, int events)
 	struct store_ctx *ctx = x->worker->ctx;
 
 	(void)events;
-	while (x->flushing < STORE_DATABASES && !keys_in(x, x->flushing)) {
+	while (x->flushing < ABSENT && !keys_in(x, x->flushing)) {
 		x->flushing++;
 		x->flush_cursor = 0;
 	}
-	if (x->flushing == STORE_DATABASES) {
+	if (x->flushing == ABSENT) {
 		ev_timer_stop(loop, w);
 		return;
 	}
 	store_select(ctx, x->flushing);
 	store_flush_some(ctx, &x->flush_cursor, FLUSH_KEYS, false);
+	store_select(ctx, 0);
 }
 
 /*
  * The name of the database gets another one behind it, which is empty, for all readers at once: the
  * driver's and ours.  What it had is deleted later.
  */
-void cache_empty(struct proxy *x)
+static void empty(struct proxy *x, unsigned int db)
 {
 	unsigned int spare = SPARE_FIRST;
 
+	if (!keys_in(x, db))
+		return;
+	while (spare < ABSENT && keys_in(x, spare))
+		spare++;
+	if (spare == ABSENT) {
+		store_flush(x->worker->ctx);
+		return;
+	}
+	store_swap(x->srv->store, db, spare);
+	store_swaps_end(x->srv->store);
+	x->flushing = SPARE_FIRST;
+	x->flush_cursor = 0;
+	ev_timer_again(x->worker->loop, &x->flush);
+}
+
+void cache_empty(struct proxy *x)
+{
 	for (size_t i = 0; i < x->keys.size; i++)
 		for (struct hashtable_entry *h = x->keys.slots[i]; h; h = h->next) {
 			struct cached_key *k = (struct cached_key *)h;
@@ -166,20 +209,9 @@ void cache_empty(struct proxy *x)
 			if (k->filled)
 				k->filled->overtaken = true;
 		}
-	if (!keys_in(x, 0))
-		return;
-	x->stats.emptied++;
-	while (spare < STORE_DATABASES && keys_in(x, spare))
-		spare++;
-	if (spare == STORE_DATABASES) {
-		store_flush(x->worker->ctx);
-		return;
-	}
-	store_swap(x->srv->store, 0, spare);
-	store_swaps_end(x->srv->store);
-	x->flushing = SPARE_FIRST;
-	x->flush_cursor = 0;
-	ev_timer_again(x->worker->loop, &x->flush);
+	x->stats.emptied += keys_in(x, 0) || keys_in(x, ABSENT);
+	empty(x, 0);
+	empty(x, ABSENT);
 }
 
 void cache_lease(struct proxy *x, uint64_t until_ns)
@@ -270,9 +302,11 @@ void cache_start(struct proxy *x)
 	x->flush.data = x;
 	x->flushing = SPARE_FIRST;
 	store_databases(x->srv->store, 1);
+	cache_rules_init(x);
 }
 
 void cache_free(struct proxy *x)
 {
 	hashtable_free(&x->keys);
+	cache_rules_free(x);
 }

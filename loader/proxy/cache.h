@@ -31,9 +31,10 @@ struct filled {
 	struct request request; /* PTTL */
 	struct fill *fill;
 	struct cached_key *key;
-	bool overtaken;	    /* the value is not to be kept */
-	unsigned int index; /* in the reply */
-	const char *value;  /* in that; NULL: there is none */
+	struct cache_rule *rule; /* NULL: none */
+	bool overtaken;		 /* the value is not to be kept */
+	unsigned int index;	 /* in the reply */
+	const char *value;	 /* in that; NULL: there is none */
 	size_t len;
 };
 
@@ -58,12 +59,20 @@ bool cache_knows(struct proxy *x, const void *name, size_t len);
 void cache_drop(struct proxy *x, const void *name, size_t len);
 /* Nothing is, from this moment on. */
 void cache_empty(struct proxy *x);
-/* Keeps what a fill has brought, for `ttl_ms` from `since_ms` (Unix time) on; -1 = for ever. */
+/*
+ * Keeps what a fill has brought, a value or that there is none, for `ttl_ms` from `since_ms` (Unix
+ * time) on; -1 = for ever.
+ */
 void cache_keep(struct proxy *x, const struct filled *f, uint64_t since_ms, int64_t ttl_ms);
-/* Is this a key whose value is to be kept? */
-bool cache_wants(const struct proxy *x, const struct resp_arg *key);
-/* Reads an entry.  False: it is not there, or must not be believed now. */
+/*
+ * Reads an entry; one without a value (NULL) says that the upstream has no such key.  False: it is
+ * not there, or must not be believed now.
+ */
 bool cache_read(struct proxy *x, const struct resp_arg *key, struct store_entry *e);
+/* Is it known that there is no such key?  Whether that is to be believed now is not asked. */
+bool cache_lacks(struct proxy *x, const void *name, size_t len);
+/* May it be answered from the cache while the upstream is not there? */
+bool cache_is_stale(struct proxy *x);
 
 /* Entries may be believed until then (monotonic), by us and by the driver; 0: not any more. */
 void cache_lease(struct proxy *x, uint64_t until_ns);
@@ -77,6 +86,15 @@ void cache_push(struct link *l, const char *frame, size_t len);
 /* A command that may change a key goes up; later, it is done.  False: no memory. */
 bool guards_add(struct proxy *x, struct guards *g, const void *name, size_t len);
 void guards_release(struct proxy *x, struct guards *g);
+
+/* --- rules.c --- */
+
+void cache_rules_init(struct proxy *x);
+void cache_rules_free(struct proxy *x);
+/* The rule about this key; NULL: there is none. */
+struct cache_rule *cache_rule_of(const struct proxy *x, const struct resp_arg *key);
+/* Is this a key that is to be cached?  *rule is the one about it, or NULL. */
+bool cache_wants(const struct proxy *x, const struct resp_arg *key, struct cache_rule **rule);
 
 /* --- fill.c --- */
 

@@ -120,14 +120,28 @@ static uint64_t missing(const char *request, size_t len, const char *reply, size
 
 static bool is_believed(const struct proxy *x)
 {
-	return x->tracks && monotonic_ns() < x->lease_ns;
+	return monotonic_ns() < x->lease_ns;
+}
+
+/* Without those that the cache knows to be missing. */
+static uint64_t unknown(struct proxy *x, uint64_t bits, const struct asked asked[RESULTS_MAX])
+{
+	for (uint64_t rest = bits; rest; rest &= rest - 1) {
+		unsigned int i = (unsigned int)__builtin_ctzll(rest);
+
+		if (cache_lacks(x, asked[i].key, asked[i].len))
+			bits &= ~(1ULL << i);
+	}
+	return bits;
 }
 
 static bool holds(void *arg, const char *request, size_t len, const char *reply, size_t reply_len)
 {
 	struct asked asked[RESULTS_MAX];
+	bool believed = is_believed(arg);
+	uint64_t bits = missing(request, len, reply, reply_len, !believed, asked);
 
-	return missing(request, len, reply, reply_len, !is_believed(arg), asked);
+	return believed ? unknown(arg, bits, asked) : bits;
 }
 
 /* ---- answering --------------------------------------------------------------------- */
@@ -212,6 +226,8 @@ static void go_on(struct datagram *d)
 	if (len)
 		d->fetched = missing(d->kept->in, d->kept->len, reply, len, !believed, asked) &
 			     ~d->absent;
+	if (len && believed)
+		d->fetched = unknown(d->proxy, d->fetched, asked);
 	if (!len) {
 		forget(d);
 	} else if (!d->fetched) {

@@ -24,6 +24,22 @@ static void passed_figures(struct metrics *m, const struct proxy *x)
 	}
 }
 
+static void rule_figures(struct metrics *m, const struct cache_rule *rule, unsigned int number)
+{
+	const struct label labels[] = { { "pattern", rule->pattern }, {} };
+	char names[3][32];
+	const struct figure figures[] = {
+		{ names[0], TEXT(rule->pattern) },
+		{ names[1], COUNT(rule->hits), "xkv_cache_pattern_hits_total", "reads over TCP, of a key that matches, that the cache has answered" },
+		{ names[2], COUNT(rule->misses), "xkv_cache_pattern_misses_total", "the same that it could not answer, or must not" },
+	};
+
+	snprintf(names[0], sizeof(names[0]), "cache_rule%u_pattern", number);
+	snprintf(names[1], sizeof(names[1]), "cache_rule%u_hits", number);
+	snprintf(names[2], sizeof(names[2]), "cache_rule%u_misses", number);
+	metrics_show(m, NULL, labels, figures);
+}
+
 static void show_command(void *arg, const struct catalog_command *cmd)
 {
 	struct metrics *m = arg;
@@ -54,6 +70,8 @@ void proxy_figures(struct metrics *m, struct server *s)
 		{ "upstream_own_connections", GAUGE(x->own_count), "xkv_upstream_own_connections", "connections to the upstream that one client has for itself" },
 		{ "cache_hits", COUNT(st->hits), "xkv_cache_hits_total", "commands over TCP that the cache has answered" },
 		{ "cache_misses", COUNT(st->misses), "xkv_cache_misses_total", "reads over TCP that it could not answer" },
+		{ "cache_absent", COUNT(st->absent), "xkv_cache_absent_total", "keys that commands over TCP have asked for and the cache knows to be missing" },
+		{ "cache_stale", GAUGE(x->stale), "xkv_cache_stale", "1: the upstream is not there, and reads are answered from what is cached (serve-stale)" },
 		{ "cache_datagrams", COUNT(st->datagrams), "xkv_cache_datagrams_total", "datagrams for which the upstream had to be asked" },
 		{ "upstream_changes", COUNT(st->changes), "xkv_upstream_changes_total", "changes over UDP that the upstream was asked to make" },
 		{ "upstream_changes_lost", COUNT(st->changes_lost), "xkv_upstream_changes_lost_total", "changes over UDP that were under way when the connection was lost" },
@@ -70,6 +88,8 @@ void proxy_figures(struct metrics *m, struct server *s)
 
 	metrics_show(m, NULL, NULL, figures);
 	passed_figures(m, x);
+	for (unsigned int i = 0; i < x->rules.count; i++)
+		rule_figures(m, &x->rules.rule[i], i);
 	if (x->catalog)
 		catalog_each(x->catalog, show_command, m);
 }

@@ -74,9 +74,9 @@ static void ttl_reply(struct link *l, struct request *r, const char *bytes, size
 	if (len)
 		outbox_flatten(&f->reply, text);
 	outbox_free(&f->reply);
-	/* -1: it does not expire; -2: it is not there any more */
-	if (len > 3 && text[0] == ':' && text_to_i64(text + 1, len - 3, &ttl) && ttl >= -1 &&
-	    k->value && !k->overtaken)
+	/* -1: it does not expire; -2: it is not there, or not any more */
+	if (len > 3 && text[0] == ':' && text_to_i64(text + 1, len - 3, &ttl) && !k->overtaken &&
+	    (k->value ? ttl >= -1 : ttl == -2 && f->value))
 		cache_keep(f->proxy, k, f->sent_ms, ttl);
 	key_end(k);
 }
@@ -165,9 +165,10 @@ static bool join(struct proxy *x, unsigned int argc, const struct resp_arg *argv
 static void add_key(struct fill *f, const struct resp_arg *arg, unsigned int index)
 {
 	struct filled *k = &f->key[f->count];
+	struct cache_rule *rule;
 	struct cached_key *key;
 
-	if (!cache_wants(f->proxy, arg))
+	if (!cache_wants(f->proxy, arg, &rule))
 		return;
 	key = cached_key(f->proxy, arg->ptr, arg->len);
 	if (!key)
@@ -176,7 +177,9 @@ static void add_key(struct fill *f, const struct resp_arg *arg, unsigned int ind
 		cached_key_end(f->proxy, key);
 		return;
 	}
-	*k = (struct filled){ .request.kind = &ttl_kind, .fill = f, .key = key, .index = index };
+	*k = (struct filled){
+		.request.kind = &ttl_kind, .fill = f, .key = key, .rule = rule, .index = index
+	};
 	key->filled = k;
 	f->count++;
 }

@@ -57,9 +57,10 @@ static void barrier_reply(struct link *l, struct request *r, const char *bytes, 
 	free(r);
 }
 
-/* There is nothing left that could be out of date: its owner has seen to that. */
+/* What these replies may have changed will not be announced any more: nothing is left of it. */
 static void barrier_lost(struct link *l, struct request *r)
 {
+	cache_empty(l->arg);
 	barrier_reply(l, r, NULL, 0, true);
 }
 
@@ -178,6 +179,8 @@ void passed_complete(struct passed *q)
 	if (q->empties)
 		cache_empty(x);
 	if (!q->barrier || !x->up) {
+		if (q->barrier)
+			cache_empty(x);
 		passed_end(q);
 		return;
 	}

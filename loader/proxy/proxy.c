@@ -43,13 +43,19 @@ const struct executor *proxy_base(void)
 	return base;
 }
 
+bool cache_is_stale(struct proxy *x)
+{
+	return x->stale && monotonic_ns() < x->lease_ns;
+}
+
 /* ---- health ------------------------------------------------------------------------ */
 
 /* What was announced before the PING was sent is known now. */
 static void pong(struct proxy *x, const struct value *v)
 {
 	(void)v;
-	cache_lease(x, x->ping_ns + (uint64_t)x->srv->cfg->cache_max_stale * 1000000);
+	cache_lease(x, x->ping_ns + (uint64_t)x->srv->cfg->cache_max_stale * 1000000 +
+			       (uint64_t)x->srv->cfg->serve_stale * 1000000000);
 	x->ping_ns = 0;
 }
 
@@ -108,9 +114,12 @@ static void on_lost(struct link *l, const char *why)
 		log_warning("cannot connect to the upstream %s: %s; trying again", x->address.text,
 			    why);
 	x->said = true;
-	cache_lease(x, 0);
 	if (x->up)
+		x->stale = x->srv->cfg->serve_stale && x->tracks;
+	if (!cache_is_stale(x)) {
+		cache_lease(x, 0);
 		cache_empty(x);
+	}
 	x->up = x->tracks = x->asked = false;
 	x->ping_ns = 0;
 	snprintf(x->why, sizeof(x->why), "%s", why);
@@ -132,6 +141,9 @@ static void on_ready(struct link *l)
 	if (!x->asked)
 		return; /* it comes, and calls again */
 	log_notice("connected to the upstream %s", x->address.text);
+	x->stale = false;
+	cache_lease(x, 0); /* what was changed meanwhile was not announced */
+	cache_empty(x);
 	x->up = true;
 	x->said = false;
 	x->delay = RETRY_FIRST;

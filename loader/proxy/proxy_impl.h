@@ -44,7 +44,8 @@ struct proxy_stats {
 	uint64_t datagrams;		/* that have asked for what was not cached */
 	uint64_t changes, changes_lost; /* over UDP: that have gone up; with a connection */
 	uint64_t filled, overtaken,
-		unkept; /* fills: kept, dropped in time, that the store refused */
+		unkept;	 /* fills: kept, dropped in time, that the store refused */
+	uint64_t absent; /* hits that say that there is no key */
 	uint64_t announced, dropped, emptied;
 };
 
@@ -52,6 +53,22 @@ struct proxy_stats {
 struct guards {
 	struct cached_key **key; /* owned */
 	unsigned int count, room;
+};
+
+/* A pattern of `cache` or `no-cache`, and reads over TCP of keys that match it. */
+struct cache_rule {
+	char *pattern;	   /* owned */
+	struct glob *glob; /* owned */
+	int64_t ttl_ms;	   /* 0: `cache-ttl` */
+	bool no;
+	uint64_t hits, misses;
+};
+
+struct cache_rules {
+	struct cache_rule *rule; /* owned */
+	unsigned int count;
+	bool only;   /* what none matches is not cached */
+	bool failed; /* there was no memory for them */
 };
 
 /* The upstream, of a server. */
@@ -69,7 +86,9 @@ struct proxy {
 	char why[256]; /* it is not up */
 	bool said;     /* that is in the log */
 	/* the cache */
-	bool tracks;	       /* the upstream announces what changes */
+	bool tracks; /* the upstream announces what changes */
+	bool stale;  /* it is not there, and what is cached is used: `serve-stale` */
+	struct cache_rules rules;
 	struct hashtable keys; /* struct cached_key */
 	uint64_t keys_secret[2];
 	uint64_t lease_ns;	/* monotonic: until when entries may be believed */

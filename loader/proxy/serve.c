@@ -17,13 +17,22 @@
 /* Replies, if all that it needs is in the cache.  False: it is not, or the command is not right. */
 typedef bool serve_fn(struct proxy *x, const struct call *call, struct reply *r);
 
+static void reply_value(struct proxy *x, struct reply *r, const struct store_entry *e)
+{
+	x->stats.absent += !e->value;
+	if (e->value)
+		reply_bulk(r, e->value, e->value_len);
+	else
+		reply_null(r);
+}
+
 static bool serve_get(struct proxy *x, const struct call *call, struct reply *r)
 {
 	struct store_entry e;
 
 	if (call->argc != 2 || !cache_read(x, &call->argv[1], &e))
 		return false;
-	reply_bulk(r, e.value, e.value_len);
+	reply_value(x, r, &e);
 	return true;
 }
 
@@ -37,7 +46,7 @@ static bool serve_mget(struct proxy *x, const struct call *call, struct reply *r
 	for (unsigned int i = 1; i < call->argc; i++) {
 		if (!cache_read(x, &call->argv[i], &e))
 			return false;
-		reply_bulk(r, e.value, e.value_len);
+		reply_value(x, r, &e);
 	}
 	return true;
 }
@@ -55,13 +64,16 @@ static bool serve_strlen(struct proxy *x, const struct call *call, struct reply 
 static bool serve_exists(struct proxy *x, const struct call *call, struct reply *r)
 {
 	struct store_entry e;
+	int64_t there = 0;
 
 	if (call->argc < 2)
 		return false;
-	for (unsigned int i = 1; i < call->argc; i++)
+	for (unsigned int i = 1; i < call->argc; i++) {
 		if (!cache_read(x, &call->argv[i], &e))
 			return false;
-	reply_int(r, call->argc - 1);
+		there += e.value != NULL;
+	}
+	reply_int(r, there);
 	return true;
 }
 
@@ -201,14 +213,23 @@ bool serve(struct proxy *x, struct passage *p, unsigned int *flags)
 {
 	const struct call *call = &p->caller->call;
 	const struct served *s = served_by(&call->argv[0]);
+	struct cache_rule *rule = NULL;
+	bool wanted = true, done;
 
 	*flags = 0;
-	if (!s || !x->up || !x->tracks || passage_is_own(p) || (p->on && p->on != &x->watch))
+	if (!s || passage_is_own(p) || (p->on && p->on != &x->watch))
 		return false;
-	if (hit(x, p, s))
+	if (!x->up || !x->tracks)
+		return !x->up && cache_is_stale(x) && hit(x, p, s);
+	if (call->argc > 1 && (x->rules.count || x->rules.only))
+		wanted = cache_wants(x, &call->argv[1], &rule) || call->argc > 2;
+	done = wanted && hit(x, p, s);
+	if (rule)
+		*(done ? &rule->hits : &rule->misses) += 1;
+	if (done)
 		return true;
 	x->stats.misses++;
-	if (!s->fills || call->argc < 2 || (call->argc != 2 && s->fn == serve_get))
+	if (!wanted || !s->fills || call->argc < 2 || (call->argc != 2 && s->fn == serve_get))
 		return false;
 	if (p->count >= UNDER_WAY_MAX) {
 		*flags = passage_wait(p, p->count / 2);

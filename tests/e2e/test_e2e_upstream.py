@@ -273,6 +273,19 @@ def test_transactions_read_only(d, udp, behind):
         assert reply.status == 17 and reply.results[0].status == READ_ONLY, reply
 
 
+def test_keys_that_are_missing_are_asked_for_once(d, udp, behind):
+    def asked():
+        return behind.info("commandstats").get("cmdstat_mget", {"calls": 0})["calls"]
+
+    def silent():
+        before = asked()
+        assert udp.one(proto.get(b"none")).status == MISS
+        return asked() == before
+    wait_for(silent, what="xkvd to know")
+    behind.set("none", "v")
+    wait_for(lambda: udp.one(proto.get(b"none")).value == b"v", what="the announcement")
+
+
 def test_large_values_are_for_tcp(d, udp, behind):
     behind.set("k", b"v" * 3000)
     assert udp.one(proto.get(b"k")).status == 3

@@ -514,6 +514,88 @@ def test_mget_caches_what_is_missing(own):
     assert cached(c, "list") == cached(c, "none") == NOTHING
 
 
+def until_silent(c, other, *words):
+    """Until the Redis is not asked any more."""
+    name = words[0].lower()
+
+    def hits():
+        before = commandstats(other, name)
+        c.call(*words)
+        return commandstats(other, name) == before
+    wait_for(hits, "a hit")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_keys_that_are_missing_are_asked_for_once(own, version):
+    c, other = own
+    c.call("HELLO", version)
+    null = b"$-1\r\n" if version == 2 else b"_\r\n"
+    c.call("SET", "there", "v")
+    c.call("GET", "there")
+    until_silent(c, other, "GET", "none")
+    calls = [commandstats(other, n) for n in ("get", "mget", "strlen", "exists", "getrange")]
+    for words, reply in ((("GET", "none"), null), (("STRLEN", "none"), b":0\r\n"),
+                         (("EXISTS", "none", "none"), b":0\r\n"),
+                         (("GETRANGE", "none", 0, -1), b"$0\r\n\r\n"),
+                         (("MGET", "none", "none"), b"*2\r\n" + 2 * null)):
+        assert c.call(*words) == reply
+    assert calls == [commandstats(other, n) for n in ("get", "mget", "strlen", "exists",
+                                                      "getrange")]
+    for write in (("SET", "none", "x"), ("SETNX", "none", "x"), ("APPEND", "none", "x")):
+        until_silent(c, other, "GET", "none")
+        assert c.call(*write) in (b"+OK\r\n", b":1\r\n")
+        assert c.call("GET", "none") == b"$1\r\nx\r\n"  # one's own
+        assert c.call("DEL", "none") == b":1\r\n"
+        until_silent(c, other, "GET", "none")
+        other.call(*write)
+        wait_for(lambda: c.call("GET", "none") == b"$1\r\nx\r\n", "the announcement")
+        other.call("DEL", "none")
+        wait_for(lambda: c.call("GET", "none") == null, "the announcement")
+    other.call("RPUSH", "none", 1)  # becomes a list
+    wait_for(lambda: c.call("GET", "none").startswith(b"-WRONGTYPE"), "the announcement")
+
+
+def test_missing_keys_take_no_room_of_others(store, behind, tmp_path):
+    """There are at most an eighth as many as max-keys."""
+    with store(tmp_path, "--upstream", f"redis://127.0.0.1:{behind.port}", "--max-keys",
+               "2048") as daemon:
+        wait_for(lambda: is_up(daemon), "the upstream")
+        with daemon.connect() as c, behind.connect() as other:
+            other.call("SET", "k", "v")
+            read_until_cached(c, "k")
+            c.send(b"".join(encode("GET", f"none{i}") for i in range(3000)))
+            for _ in range(3000):
+                assert c.reply() == NOTHING
+            assert int(c.call("XKV", "DBSIZE")[1:]) == 1
+            assert cached(c, "k") == b"$1\r\nv\r\n"
+            until_silent(c, other, "GET", "none2999")
+
+
+def test_rules_by_pattern(store, behind, tmp_path):
+    rules = ("--cache", "s:* ttl 90s *:x", "--no-cache", "s:lock:*", "--cache-ttl", "500")
+    with store(tmp_path, "--upstream", f"redis://127.0.0.1:{behind.port}", *rules) as daemon:
+        wait_for(lambda: is_up(daemon), "the upstream")
+        with daemon.connect() as c, behind.connect() as other:
+            keys = ["s:1", "u:x", "s:lock:1", "other"]
+            other.call("MSET", *(w for k in keys for w in (k, "v")))
+            for key, ttl in (("s:1", 90), ("u:x", 500)):
+                read_until_cached(c, key)
+                assert ttl - 5 <= int(c.call("XKV", "TTL", key)[1:]) <= ttl
+            for _ in range(3):
+                for key in keys[2:]:
+                    assert c.call("GET", key) == b"$1\r\nv\r\n"
+                assert c.call("MGET", *keys) == b"*4\r\n" + 4 * b"$1\r\nv\r\n"
+            assert [cached(c, k) for k in keys[2:]] == [NOTHING] * 2
+            c.call("GET", "s:1")
+            lines = c.call("XKV", "INFO", "upstream").decode().split("\r\n")
+            figures = dict(line.split(":", 1) for line in lines if ":" in line)
+            assert figures["cache_rule0_pattern"] == "s:lock:*" and \
+                int(figures["cache_rule0_misses"]) >= 3 and figures["cache_rule0_hits"] == "0"
+            assert figures["cache_rule1_pattern"] == "s:*" and int(figures["cache_rule1_hits"]) > 0
+            assert c.call("XKV", "CONFIG", "GET", "cache") == \
+                encode("cache", "s:* ttl 90 *:x")
+
+
 @pytest.mark.parametrize("words", [
     "SET k 2", "DEL k", "APPEND k x", "INCR k", "EXPIRE k 100", "RENAME k l", "RENAME l k",
     "MSET a 1 k 2",
@@ -919,6 +1001,39 @@ def test_connections_that_are_cut_come_back(apart):
         assert own.rest() == b""  # as without xkvd: the transaction is lost
         wait_for(lambda: c.call("SET", "k", "v") == b"+OK\r\n", "a new connection")
         assert idle.call("EVAL", "return 1", 0) == b":1\r\n"
+
+
+def test_serve_stale(store, tmp_path, tmp_path_factory):
+    """Without the Redis what is cached is answered, for so long; then it is all as ever."""
+    redis = stock(tmp_path_factory)
+    with store(tmp_path, "--upstream", f"redis://127.0.0.1:{redis.port}", "--serve-stale",
+               "2", "--cache-max-stale", "500") as daemon:
+        wait_for(lambda: is_up(daemon), "the upstream")
+        with daemon.connect() as c:
+            c.call("MSET", "k", "v", "l", "v")
+            for key in "k", "l":
+                read_until_cached(c, key)
+            until_silent(c, redis.connect(), "GET", "none")
+            redis.process.kill()
+            redis.process.wait()
+            gone = time.monotonic()
+            time.sleep(0.7)
+            assert c.call("GET", "k") == b"$1\r\nv\r\n"
+            assert c.call("GET", "none") == NOTHING
+            assert b"cache_stale:1" in c.call("XKV", "INFO", "upstream")
+            for words in (("SET", "k", 2), ("GET", "other"), ("HGET", "h", "f")):
+                assert c.call(*words).startswith(b"-UPSTREAM"), words
+            wait_for(lambda: c.call("GET", "k").startswith(b"-UPSTREAM"), "the end")
+            assert 1.9 < time.monotonic() - gone < 4.5
+            redis.start()
+            wait_for(lambda: c.call("SET", "k", "new") == b"+OK\r\n", "the Redis")
+            read_until_cached(c, "k")
+            redis.process.kill()
+            redis.process.wait()
+            redis.start()  # without data: what was cached must not be answered
+            wait_for(lambda: c.call("GET", "k") == NOTHING, "the new one")
+            assert c.call("GET", "l") == NOTHING
+    redis.stop()
 
 
 def test_what_is_under_way_gets_an_error(apart):
