@@ -260,6 +260,14 @@ static bool allows_channels(struct question *q, const struct command *cmd, unsig
 	return true;
 }
 
+static bool reads_all_keys(const struct acl_selector *s)
+{
+	for (unsigned int i = 0; i < s->keys.count; i++)
+		if (s->keys.list[i]->rights & ACL_MAY_READ && !strcmp(s->keys.list[i]->text, "*"))
+			return true;
+	return s->all_keys;
+}
+
 static enum acl_verdict check_selector(struct question *q, const struct command *cmd,
 				       unsigned int argc, const struct resp_arg *argv)
 {
@@ -271,6 +279,8 @@ static enum acl_verdict check_selector(struct question *q, const struct command 
 	    !allows_first(s, id, cmd, argc, argv))
 		return ACL_DENIED_COMMAND;
 	if (!s->all_keys && !command_each_key(cmd, argc, argv, allows_key, q))
+		return ACL_DENIED_KEY;
+	if (command_reads_patterns(cmd, argc, argv) && !reads_all_keys(s))
 		return ACL_DENIED_KEY;
 	if (!s->all_channels && cmd->flags & CMD_PUBSUB && !allows_channels(q, cmd, argc))
 		return ACL_DENIED_CHANNEL;

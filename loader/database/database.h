@@ -405,6 +405,10 @@ static inline bool command_counts_keys(const struct command *cmd)
 	return !cmd->first && cmd->first_use;
 }
 
+/* Does it read keys that patterns among its arguments make: SORT with BY or GET? */
+bool command_reads_patterns(const struct command *cmd, unsigned int argc,
+			    const struct resp_arg *argv);
+
 /*
  * Calls fn for each key, argument `at`, with enum key_use, until it returns false.  Returns whether
  * it never did.

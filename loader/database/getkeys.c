@@ -79,6 +79,17 @@ static unsigned int sort_store(const struct command *cmd, unsigned int argc,
 	return store;
 }
 
+bool command_reads_patterns(const struct command *cmd, unsigned int argc,
+			    const struct resp_arg *argv)
+{
+	for (unsigned int i = 2; i + 1 < argc; i++)
+		if ((cmd->fn == cmd_sort || cmd->fn == cmd_sort_ro) &&
+		    (arg_is(&argv[i], "get") ||
+		     (arg_is(&argv[i], "by") && memchr(argv[i + 1].ptr, '*', argv[i + 1].len))))
+			return true;
+	return false;
+}
+
 bool command_each_key(const struct command *cmd, unsigned int argc, const struct resp_arg *argv,
 		      command_key_use_fn *fn, void *arg)
 {
