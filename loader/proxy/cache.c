@@ -225,7 +225,7 @@ void cache_lease(struct proxy *x, uint64_t until_ns)
 void cache_push(struct link *l, const char *frame, size_t len)
 {
 	struct proxy *x = l->arg;
-	const struct value *v = value_parse(frame, len), *keys;
+	const struct resp_value *v = value_parse(frame, len), *keys;
 
 	if (!v) {
 		link_fail(l, "a push message cannot be understood");
@@ -242,7 +242,7 @@ void cache_push(struct link *l, const char *frame, size_t len)
 	value_free(v);
 }
 
-static void take_tracking(struct proxy *x, const struct value *v)
+static void take_tracking(struct proxy *x, const struct resp_value *v)
 {
 	x->tracks = value_is(v, "OK");
 	if (!x->tracks)

@@ -17,6 +17,8 @@
 
 #include "proxy_impl.h"
 
+struct resp_value;
+
 /* A key that something is under way about; others have none. */
 struct cached_key {
 	struct hashtable_entry by_name;
@@ -41,8 +43,8 @@ struct filled {
 /* One who waits for the reply of a fill. */
 struct fill_waiter {
 	TAILQ_ENTRY(fill_waiter) next;
-	/* The reply in RESP3; NULL: the upstream was lost.  Called once. */
-	void (*got)(struct fill_waiter *w, const char *reply, size_t len);
+	/* The reply; NULL: the upstream was lost.  Called once. */
+	void (*got)(struct fill_waiter *w, const struct resp_value *v);
 	bool late; /* not before what is kept is */
 };
 TAILQ_HEAD(fill_waiters, fill_waiter);

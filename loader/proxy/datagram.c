@@ -186,21 +186,18 @@ static void say_busy(struct datagram *d)
 
 static void go_on(struct datagram *d);
 
-static void got(struct fill_waiter *w, const char *reply, size_t len)
+static void got(struct fill_waiter *w, const struct resp_value *v)
 {
 	struct datagram *d = (struct datagram *)w;
-	const struct value *v = reply ? value_parse(reply, len) : NULL;
 	unsigned int n = 0;
 
 	if (!v || v->type != '*') {
-		value_free(v);
 		say_busy(d);
 		return;
 	}
 	for (unsigned int i = 0; i < RESULTS_MAX; i++)
 		if (d->fetched >> i & 1 && value_item(v, n++)->type == '_')
 			d->absent |= 1ULL << i;
-	value_free(v);
 	go_on(d);
 }
 

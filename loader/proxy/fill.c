@@ -17,30 +17,30 @@ struct fill {
 	struct request request; /* GET or MGET */
 	struct proxy *proxy;
 	struct fill_waiters waiters, late;
-	size_t len;	  /* of `bytes` */
 	uint64_t sent_ms; /* Unix time */
 	bool single;	  /* GET */
 	bool replied;
 	struct outbox reply;
 	char *bytes; /* of the reply; owned */
-	const struct value *value;
-	unsigned int count, left; /* keys, and replies to PTTL that are still to come */
+	const struct resp_value *value;
+	unsigned int asked;	  /* keys */
+	unsigned int count, left; /* those to be kept, and replies to PTTL still to come */
 	struct filled key[];
 };
 
-static void tell_all(struct fill_waiters *waiters, const char *bytes, size_t len)
+static void tell_all(struct fill_waiters *waiters, const struct resp_value *v)
 {
 	struct fill_waiter *w;
 
 	while ((w = TAILQ_FIRST(waiters))) {
 		TAILQ_REMOVE(waiters, w, next);
-		w->got(w, bytes, len);
+		w->got(w, v);
 	}
 }
 
 static void forget(struct fill *f)
 {
-	tell_all(&f->late, f->bytes, f->len);
+	tell_all(&f->late, f->value);
 	value_free(f->value);
 	outbox_free(&f->reply);
 	free(f->bytes);
@@ -90,22 +90,41 @@ static void ttl_lost(struct link *l, struct request *r)
 static const struct request_kind ttl_kind = { ttl_reply, ttl_lost };
 
 /* Tells who waits. */
-static void tell(struct fill *f, const char *bytes, size_t len)
+static void tell(struct fill *f)
 {
 	f->replied = true;
-	f->len = len;
-	tell_all(&f->waiters, bytes, len);
+	tell_all(&f->waiters, f->value);
 	if (!f->left)
 		forget(f);
+}
+
+static bool is_item(const struct resp_value *v)
+{
+	return v->type == '$' || v->type == '_' || v->type == '-';
+}
+
+/* Is it what GET or MGET replies? */
+static bool is_right(const struct fill *f)
+{
+	const struct resp_value *v = f->value;
+
+	if (!v || v->type == '-' || f->single)
+		return v && is_item(v);
+	if (v->type != '*' || v->count != f->asked)
+		return false;
+	for (size_t i = 0; i < v->count; i++)
+		if (!is_item(&v->items[i]))
+			return false;
+	return true;
 }
 
 /* Where the values of its keys are. */
 static void find_values(struct fill *f)
 {
-	const struct value *v = f->value;
+	const struct resp_value *v = f->value;
 
-	for (unsigned int i = 0; v && i < f->count; i++) {
-		const struct value *item = v->type == '*' ? value_item(v, f->key[i].index) : v;
+	for (unsigned int i = 0; i < f->count; i++) {
+		const struct resp_value *item = f->single ? v : value_item(v, f->key[i].index);
 
 		if (item->type != '$')
 			continue;
@@ -121,17 +140,20 @@ static void fill_reply(struct link *l, struct request *r, const char *bytes, siz
 	outbox_append(&f->reply, bytes, len);
 	if (!end)
 		return;
-	len = f->reply.bytes;
-	f->bytes = f->reply.failed ? NULL : malloc(len);
+	f->bytes = f->reply.failed ? NULL : malloc(f->reply.bytes);
 	if (f->bytes)
-		outbox_flatten(&f->reply, f->bytes);
-	else
-		link_fail(l, "out of memory");
+		f->value = value_parse(f->bytes,
+				       (size_t)(outbox_flatten(&f->reply, f->bytes) - f->bytes));
 	outbox_free(&f->reply);
 	f->reply.failed = false;
-	f->value = f->bytes ? value_parse(f->bytes, len) : NULL;
-	find_values(f);
-	tell(f, f->bytes, len);
+	if (is_right(f)) {
+		find_values(f);
+	} else {
+		value_free(f->value);
+		f->value = NULL;
+		link_fail(l, "a reply cannot be understood");
+	}
+	tell(f);
 }
 
 static void fill_lost(struct link *l, struct request *r)
@@ -141,7 +163,7 @@ static void fill_lost(struct link *l, struct request *r)
 	(void)l;
 	for (unsigned int i = 0; i < f->count; i++)
 		f->key[i].overtaken = true;
-	tell(f, NULL, 0);
+	tell(f);
 }
 
 static const struct request_kind fill_kind = { fill_reply, fill_lost };
@@ -198,6 +220,7 @@ bool fill_send(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
 	f->request.kind = &fill_kind;
 	f->proxy = x;
 	f->single = argc == 2 && text_is(argv[0].ptr, argv[0].len, "get");
+	f->asked = argc - 1;
 	f->sent_ms = store_now_ms(x->srv->store);
 	TAILQ_INIT(&f->waiters);
 	TAILQ_INIT(&f->late);

@@ -44,7 +44,9 @@ static void on_lost(struct link *l, const char *why)
 
 static void give(struct passage *p, const char *bytes, size_t len)
 {
-	outbox_append(passage_out(p), bytes, len);
+	struct passed *before = TAILQ_LAST(&p->sent, passed_list); /* EXEC, which is held back */
+
+	outbox_append(before ? &before->reply : passage_out(p), bytes, len);
 	passage_answered(p);
 }
 
@@ -189,11 +191,6 @@ unsigned int own_raw(struct passage *p)
 
 	if (l->out.bytes > RAW_WAITS_ABOVE)
 		return passage_wait(p, UINT32_MAX);
-	if (text_is(name->ptr, name->len, "swapdb")) { /* nobody can say when it was executed */
-		reply_error(&p->caller->session.reply,
-			    "ERR xkvd does not pass SWAPDB of a subscriber: send RESET");
-		return 0;
-	}
 	if (text_is(name->ptr, name->len, "hello"))
 		follow_hello(p->caller);
 	p->resets = text_is(name->ptr, name->len, "reset");

@@ -14,6 +14,8 @@
 
 #include "cache.h"
 
+#define ORPHANED_FEW (32 << 20)
+
 /* ---- clients that have got something ------------------------------------------ */
 
 void passage_answered(struct passage *p)
@@ -102,6 +104,7 @@ void passages_init(struct proxy *x)
 {
 	TAILQ_INIT(&x->answered);
 	TAILQ_INIT(&x->unordered);
+	LIST_INIT(&x->crowd);
 	ev_prepare_init(&x->ends, on_ends);
 	ev_set_priority(&x->ends, EV_MAXPRI); /* before the worker's own, which sends replies */
 	x->ends.data = x;
@@ -158,6 +161,9 @@ void passed_end(struct passed *q)
 		return;
 	}
 	outbox_free(&q->reply);
+	q->proxy->orphaned -= sizeof(*q) + q->bytes;
+	if (q->proxy->orphaned <= ORPHANED_FEW)
+		waiters_wake(&q->proxy->crowd);
 	free(q);
 }
 
@@ -288,6 +294,7 @@ void passage_leave(struct passage *p)
 			free(q);
 		} else {
 			q->passage = NULL;
+			q->proxy->orphaned += sizeof(*q) + q->bytes;
 		}
 	}
 	if (p->is_answered)

@@ -51,7 +51,7 @@ bool cache_is_stale(struct proxy *x)
 /* ---- health ------------------------------------------------------------------------ */
 
 /* What was announced before the PING was sent is known now. */
-static void pong(struct proxy *x, const struct value *v)
+static void pong(struct proxy *x, const struct resp_value *v)
 {
 	(void)v;
 	cache_lease(x, x->ping_ns + (uint64_t)x->srv->cfg->cache_max_stale * 1000000 +
@@ -65,24 +65,27 @@ static void ping(struct proxy *x)
 	proxy_ask(x, pong, 1, (const char *[]){ "PING" });
 }
 
-static void on_pulse(struct ev_loop *loop, ev_timer *w, int events)
-{
-	struct proxy *x = w->data;
-
-	(void)loop;
-	(void)events;
-	if (x->up && x->ping_ns && monotonic_ns() - x->ping_ns > SILENCE_NS)
-		link_fail(&x->watch, "it has not answered for 60 s");
-	else if (x->up && !x->ping_ns)
-		ping(x);
-}
-
-/* ---- connecting ----------------------------------------------------------------- */
-
 static struct link *each_link(struct proxy *x, unsigned int i)
 {
 	return i < 2 ? &x->shared[i] : i == 2 ? &x->watch : NULL;
 }
+
+/* A connection may be stuck while the others are not: in a firewall that has forgotten it. */
+static void on_pulse(struct ev_loop *loop, ev_timer *w, int events)
+{
+	struct proxy *x = w->data;
+	struct link *l;
+
+	(void)loop;
+	(void)events;
+	for (unsigned int i = 0; x->up && (l = each_link(x, i)); i++)
+		if (!STAILQ_EMPTY(&l->sent) && monotonic_ns() - l->waits_since_ns > SILENCE_NS)
+			link_fail(l, "it has not answered for 60 s");
+	if (x->up && !x->ping_ns)
+		ping(x);
+}
+
+/* ---- connecting ----------------------------------------------------------------- */
 
 static void connect_all(struct proxy *x)
 {
@@ -157,14 +160,14 @@ static void on_ready(struct link *l)
 struct question {
 	struct request request;
 	struct outbox reply;
-	void (*answer)(struct proxy *x, const struct value *v);
+	void (*answer)(struct proxy *x, const struct resp_value *v);
 };
 
 static void question_reply(struct link *l, struct request *r, const char *bytes, size_t len,
 			   bool end)
 {
 	struct question *q = (struct question *)r;
-	const struct value *v = NULL;
+	const struct resp_value *v = NULL;
 	char *whole;
 
 	outbox_append(&q->reply, bytes, len);
@@ -193,7 +196,7 @@ static void question_lost(struct link *l, struct request *r)
 	free(r);
 }
 
-void proxy_ask(struct proxy *x, void (*answer)(struct proxy *, const struct value *),
+void proxy_ask(struct proxy *x, void (*answer)(struct proxy *, const struct resp_value *),
 	       unsigned int argc, const char *const *argv)
 {
 	static const struct request_kind kind = { question_reply, question_lost };
@@ -209,7 +212,7 @@ void proxy_ask(struct proxy *x, void (*answer)(struct proxy *, const struct valu
 	link_sent(&x->watch, &q->request);
 }
 
-static void take_catalog(struct proxy *x, const struct value *v)
+static void take_catalog(struct proxy *x, const struct resp_value *v)
 {
 	struct catalog *catalog = catalog_new(v, x->catalog);
 
@@ -223,9 +226,9 @@ static void take_catalog(struct proxy *x, const struct value *v)
 	on_ready(&x->watch);
 }
 
-static void take_hello(struct proxy *x, const struct value *v)
+static void take_hello(struct proxy *x, const struct resp_value *v)
 {
-	const struct value *version = value_at(v, "version");
+	const struct resp_value *version = value_at(v, "version");
 
 	snprintf(x->srv->version, sizeof(x->srv->version), "%.*s",
 		 version->text ? (int)version->len : 0, version->text ? version->text : "");

@@ -18,7 +18,7 @@
 #include "util/hashtable.h"
 
 struct metrics;
-struct value;
+struct resp_value;
 
 #define UPSTREAM_ERROR "UPSTREAM"
 #define UNDER_WAY_MAX  1024 /* commands of a client */
@@ -93,13 +93,14 @@ struct proxy {
 	uint64_t keys_secret[2];
 	uint64_t lease_ns;	/* monotonic: until when entries may be believed */
 	unsigned int datagrams; /* that wait for the upstream */
+	size_t orphaned;	/* bytes of commands under way whose clients have gone */
+	struct waiters crowd;	/* calls that wait until these are fewer */
 	ev_timer flush;
 	unsigned int flushing; /* the database that is being emptied, if it is not empty */
 	uint64_t flush_cursor;
 
 	ev_timer pulse;
-	uint64_t ping_ns;  /* monotonic: when the PING that is under way was sent; 0 = none is */
-	uint64_t heard_ns; /* when the last one that was answered was sent */
+	uint64_t ping_ns; /* monotonic: when the PING that is under way was sent; 0 = none is */
 	struct passages answered;     /* clients that have got replies in this round */
 	struct passed_list unordered; /* replies that wait for a barrier to be sent */
 	ev_prepare ends;
@@ -121,6 +122,7 @@ struct passage {
 	bool base_runs; /* its unfinished call is one of ours, not of the upstream's */
 	bool started;	/* zero: not used yet */
 	bool multi, watches;
+	bool then_raw; /* commands since MULTI make it raw when they are executed */
 	bool empties;
 	struct guards queued; /* of keys that the commands since MULTI may change */
 	bool strange;	      /* its own connection has state that only the upstream knows */
@@ -163,7 +165,7 @@ struct proxy *proxy_of(const struct server *s);
 struct passage *passage_of(struct caller *c);
 const struct executor *proxy_base(void);
 /* Asks the upstream something on the watch; nothing is answered if it is lost. */
-void proxy_ask(struct proxy *x, void (*answer)(struct proxy *, const struct value *),
+void proxy_ask(struct proxy *x, void (*answer)(struct proxy *, const struct resp_value *),
 	       unsigned int argc, const char *const *argv);
 
 /* --- pass.c --- */

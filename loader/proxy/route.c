@@ -14,8 +14,9 @@
 #include "cache.h"
 #include "util/text.h"
 
-#define UNDER_WAY_ROOM (4 << 20) /* bytes of these, one that is longer excepted */
-#define SHARED_MAX     (1 << 20) /* bytes of a command: others have to wait behind it */
+#define UNDER_WAY_ROOM (4 << 20)  /* bytes of these, one that is longer excepted */
+#define SHARED_MAX     (1 << 20)  /* bytes of a command: others have to wait behind it */
+#define ORPHANED_MAX   (64 << 20) /* bytes: clients could come, send, and go without end */
 
 /* What is special about a command, whatever the upstream says of it. */
 enum special {
@@ -62,6 +63,17 @@ static const struct special_name client_specials[] = {
 	{ NULL, PLAIN },
 };
 
+#define WHY(text)                                                                                  \
+	{                                                                                          \
+		.ptr = (text), .len = sizeof(text) - 1                                             \
+	}
+
+static const struct resp_arg
+	no_rights = WHY("NOPERM this user has no permissions to run this command, or to access one "
+			"of its keys or channels"),
+	no_swapdb = WHY("ERR xkvd does not pass SWAPDB of a subscriber: send RESET"),
+	for_replicas = WHY("ERR a replica connects to the upstream itself");
+
 static enum special find_special(const struct special_name *names, const struct resp_arg *word)
 {
 	while (names->name && !text_is(word->ptr, word->len, names->name))
@@ -97,7 +109,7 @@ static unsigned int reset(struct passage *p)
 	if (p->count)
 		return passage_wait(p, 0);
 	own_free(p);
-	p->multi = p->watches = p->strange = p->resets = p->empties = false;
+	p->multi = p->watches = p->strange = p->resets = p->empties = p->then_raw = false;
 	return run_here(p);
 }
 
@@ -142,11 +154,22 @@ static unsigned int run_for_xkvd(struct passage *p)
 	return run_here(p);
 }
 
+static unsigned int pass(struct proxy *x, struct passage *p, enum special special);
+
 /* ---- what passes ------------------------------------------------------------------ */
 
 /*
- * False: it may not, which was replied unless something is under way.
- *
+ * What xkvd refuses between MULTI and EXEC, or where replies are not matched, the upstream refuses
+ * in its turn, and EXEC with it: as a command of this name, which it does not know.
+ */
+static unsigned int refuse_in_turn(struct passage *p, const struct resp_arg *why)
+{
+	p->caller->call.argc = 1;
+	p->caller->call.argv = why;
+	return p->raw ? own_raw(p) : pass(proxy_of(p->caller->srv), p, OWN);
+}
+
+/*
  * A user who may not do everything: what xkvd knows it can judge.  Scripts and commands that it
  * does not know may do anything as the upstream's user.
  */
@@ -157,15 +180,20 @@ static bool may_pass(struct passage *p)
 
 	if (acl_user_of(c)->unlimited)
 		return true;
-	if (cmd && strcmp(cmd->group, "scripting") && !(cmd->flags & CMD_ADMIN) &&
-	    command_arity_ok(cmd, c->call.argc) &&
-	    acl_check_client(c, ACL_COMMAND, cmd, c->call.argc, c->call.argv) == ACL_OK)
-		return true;
+	return cmd && strcmp(cmd->group, "scripting") && !(cmd->flags & CMD_ADMIN) &&
+	       command_arity_ok(cmd, c->call.argc) &&
+	       acl_check_client(c, ACL_COMMAND, cmd, c->call.argc, c->call.argv) == ACL_OK;
+}
+
+/* What the client may not, in its turn. */
+static unsigned int deny(struct passage *p, const struct resp_arg *why)
+{
+	if (p->multi || p->raw)
+		return refuse_in_turn(p, why);
 	if (p->count)
-		return false; /* in its turn */
-	reply_error(reply_to(c), "NOPERM this user has no permissions to run this command, or to "
-				 "access one of its keys or channels");
-	return false;
+		return passage_wait(p, 0);
+	reply_error(reply_to(p->caller), "%s", why->ptr);
+	return 0;
 }
 
 /* Does the upstream say that it should not be sent where others wait behind it? */
@@ -272,7 +300,9 @@ static void note(struct passage *p, enum special special, struct passed *q)
 		if (!p->multi || call->argc != 1)
 			break;
 		q->empties = p->empties;
-		p->multi = p->watches = p->empties = false;
+		if (p->then_raw && arg_is(&call->argv[0], "exec"))
+			p->raw = p->own->link.raw = true;
+		p->multi = p->watches = p->empties = p->then_raw = false;
 		break;
 	case IS_SWAPDB:
 		*(p->multi ? &p->empties : &q->empties) = true;
@@ -373,20 +403,15 @@ static unsigned int dispatch(struct proxy *x, struct passage *p, enum special sp
 	switch (special) {
 	case HERE:
 	case IS_HELLO:
-		/* between MULTI and EXEC the upstream decides what becomes of it */
-		return p->multi && !arg_is(&p->caller->call.argv[0], "quit") ? pass(x, p, OWN)
-									     : run_here(p);
+	case RAW:
+		if (!p->multi || arg_is(&p->caller->call.argv[0], "quit"))
+			return special == RAW ? become_raw(x, p) : run_here(p);
+		p->then_raw = true; /* the upstream decides what becomes of it */
+		return pass(x, p, OWN);
 	case IS_RESET:
 		return reset(p);
-	case RAW:
-		/* it would be queued, or refused */
-		return p->multi ? pass(x, p, OWN) : become_raw(x, p);
 	case REFUSED:
-		if (p->count)
-			return passage_wait(p, 0);
-		reply_error(reply_to(p->caller),
-			    "ERR a replica connects to the upstream itself, %s", x->address.text);
-		return 0;
+		return deny(p, &for_replicas);
 	case IS_SELECT:
 		if (!p->multi && selects_nothing(p) && !p->count) {
 			reply_ok(reply_to(p->caller));
@@ -419,7 +444,15 @@ unsigned int route(struct caller *c)
 	if (arg_is(&c->call.argv[0], "xkv") && !p->raw)
 		return run_for_xkvd(p);
 	special = special_of(&c->call);
+	if (!p->raw && x->orphaned > ORPHANED_MAX) {
+		caller_wait(c, &x->crowd);
+		return RUN_UNFINISHED;
+	}
 	if (special != HERE && special != IS_HELLO && special != IS_RESET && !may_pass(p))
-		return p->count ? passage_wait(p, 0) : 0;
-	return p->raw ? own_raw(p) : dispatch(x, p, special);
+		return deny(p, &no_rights);
+	if (!p->raw)
+		return dispatch(x, p, special);
+	if (special == IS_SWAPDB) /* nobody can say when it was executed */
+		return deny(p, &no_swapdb);
+	return special == REFUSED ? dispatch(x, p, special) : own_raw(p);
 }

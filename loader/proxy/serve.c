@@ -13,6 +13,7 @@
 #include "cache.h"
 #include "database/database.h"
 #include "store/store.h"
+#include "upstream/value.h"
 
 /* Replies, if all that it needs is in the cache.  False: it is not, or the command is not right. */
 typedef bool serve_fn(struct proxy *x, const struct call *call, struct reply *r);
@@ -121,40 +122,36 @@ struct filling {
 	struct passed *passed;
 };
 
-/* Strings are the same in both protocols, and nulls are not: there is nothing else in it. */
-static void append_reply(struct passed *q, const char *reply, size_t len)
+/* In the client's protocol. */
+static void append(struct reply *r, const struct resp_value *v)
 {
-	bool resp2 = q->passage->caller->session.reply.protocol == PROTOCOL_RESP2;
-	const char *end = reply + len, *rest;
-
-	while (reply < end) {
-		rest = end;
-		if (resp2 && *reply == '_') {
-			outbox_append(&q->reply, "$-1\r\n", 5);
-			rest = reply + 3;
-		} else if (*reply == '*') {
-			rest = (const char *)memchr(reply, '\n', (size_t)(end - reply)) + 1;
-			outbox_append(&q->reply, reply, (size_t)(rest - reply));
-		} else if (*reply == '$') {
-			rest = (const char *)memchr(reply, '\n', (size_t)(end - reply)) + 1;
-			rest += strtoull(reply + 1, NULL, 10) + 2;
-			outbox_append(&q->reply, reply, (size_t)(rest - reply));
-		} else {
-			outbox_append(&q->reply, reply, (size_t)(rest - reply));
-		}
-		reply = rest;
+	if (v->type == '_') {
+		reply_null(r);
+	} else if (v->type == '$') {
+		reply_bulk(r, v->text, v->len);
+	} else if (v->type == '*') {
+		reply_array(r, v->count);
+		for (size_t i = 0; i < v->count; i++)
+			append(r, &v->items[i]);
+	} else {
+		outbox_append(&r->out, v->text - 1, v->len + 3); /* an error: its whole line */
 	}
 }
 
-static void got(struct fill_waiter *w, const char *reply, size_t len)
+static void got(struct fill_waiter *w, const struct resp_value *v)
 {
 	struct filling *f = (struct filling *)w;
+	struct passed *q = f->passed;
+	struct reply r;
 
-	if (!reply)
-		passed_is_lost(f->passed, &f->passed->proxy->watch);
-	else if (f->passed->passage)
-		append_reply(f->passed, reply, len);
-	passed_end(f->passed);
+	if (!v) {
+		passed_is_lost(q, &q->proxy->watch);
+	} else if (q->passage) {
+		reply_part(&r, &q->passage->caller->session.reply);
+		append(&r, v);
+		outbox_splice(&q->reply, &r.out);
+	}
+	passed_end(q);
 	free(f);
 }
 

@@ -12,6 +12,7 @@
 #define NAME_MAX_LEN  127
 #define SPECS_MAX     8
 #define KEYWORD_BYTES 24
+#define POSITION_MAX  (1 << 24) /* of an argument: no call has so many */
 
 /* Where keys are: Redis' key specifications. */
 struct spec {
@@ -39,7 +40,7 @@ struct catalog {
 
 /* ---- what the upstream says -------------------------------------------------- */
 
-static unsigned int flags_of(const struct value *words)
+static unsigned int flags_of(const struct resp_value *words)
 {
 	static const struct {
 		const char *word;
@@ -62,14 +63,22 @@ static unsigned int flags_of(const struct value *words)
 	return bits;
 }
 
-static int number_at(const struct value *map, const char *key)
+/* Those of argument positions, which are sums of such numbers. */
+static int number_of(const struct resp_value *v)
 {
-	return (int)value_at(map, key)->number;
+	return v->number > POSITION_MAX	   ? POSITION_MAX
+	       : v->number < -POSITION_MAX ? -POSITION_MAX
+					   : (int)v->number;
 }
 
-static bool read_begin(const struct value *search, struct spec *s)
+static int number_at(const struct resp_value *map, const char *key)
 {
-	const struct value *spec = value_at(search, "spec"), *word;
+	return number_of(value_at(map, key));
+}
+
+static bool read_begin(const struct resp_value *search, struct spec *s)
+{
+	const struct resp_value *spec = value_at(search, "spec"), *word;
 
 	if (value_is(value_at(search, "type"), "index")) {
 		s->first = number_at(spec, "index");
@@ -83,9 +92,9 @@ static bool read_begin(const struct value *search, struct spec *s)
 	return true;
 }
 
-static bool read_find(const struct value *find, struct spec *s)
+static bool read_find(const struct resp_value *find, struct spec *s)
 {
-	const struct value *spec = value_at(find, "spec");
+	const struct resp_value *spec = value_at(find, "spec");
 
 	s->step = number_at(spec, "keystep");
 	s->counted = value_is(value_at(find, "type"), "keynum");
@@ -93,13 +102,14 @@ static bool read_find(const struct value *find, struct spec *s)
 	s->key_at = number_at(spec, "firstkey");
 	s->last = number_at(spec, "lastkey");
 	s->limit = number_at(spec, "limit");
-	return (s->counted || value_is(value_at(find, "type"), "range")) && s->step > 0;
+	return (s->counted || value_is(value_at(find, "type"), "range")) && s->step > 0 &&
+	       s->number_at >= 0 && s->key_at >= 0;
 }
 
 /* False: keys may be where it does not say. */
-static bool read_spec(struct entry *e, const struct value *spec)
+static bool read_spec(struct entry *e, const struct resp_value *spec)
 {
-	const struct value *flags = value_at(spec, "flags");
+	const struct resp_value *flags = value_at(spec, "flags");
 	struct spec *s = &e->spec[e->spec_count];
 
 	if (value_has(flags, "not_key"))
@@ -115,23 +125,24 @@ static bool read_spec(struct entry *e, const struct value *spec)
 }
 
 /* Servers before 7.0 have a range only. */
-static void read_range(struct entry *e, const struct value *row)
+static void read_range(struct entry *e, const struct resp_value *row)
 {
-	int first = (int)value_item(row, 3)->number, last = (int)value_item(row, 4)->number;
+	int first = number_of(value_item(row, 3)), last = number_of(value_item(row, 4)),
+	    step = number_of(value_item(row, 5));
 
-	if (!first)
+	if (first <= 0)
 		return;
 	e->spec[e->spec_count++] = (struct spec){
 		.writes = !(e->cmd.flags & CATALOG_READS),
 		.first = first,
 		.last = last < 0 ? last : last - first,
-		.step = (int)value_item(row, 5)->number ?: 1,
+		.step = step > 0 ? step : 1,
 	};
 }
 
-static void read_keys(struct entry *e, const struct value *row)
+static void read_keys(struct entry *e, const struct resp_value *row)
 {
-	const struct value *specs = value_item(row, 8);
+	const struct resp_value *specs = value_item(row, 8);
 
 	if (row->count < 9) {
 		read_range(e, row);
@@ -150,9 +161,9 @@ static void fold(char *to, const char *from, size_t len)
 		to[i] = from[i] >= 'A' && from[i] <= 'Z' ? (char)(from[i] | 32) : from[i];
 }
 
-static bool add(struct catalog *c, const struct value *row)
+static bool add(struct catalog *c, const struct resp_value *row)
 {
-	const struct value *name = value_item(row, 0), *subs = value_item(row, 9);
+	const struct resp_value *name = value_item(row, 0), *subs = value_item(row, 9);
 	struct entry *e;
 
 	if (!name->len || name->len > NAME_MAX_LEN)
@@ -185,7 +196,7 @@ static void take_counts(void *arg, const struct catalog_command *cmd)
 		e->cmd.calls = cmd->calls;
 }
 
-struct catalog *catalog_new(const struct value *reply, const struct catalog *before)
+struct catalog *catalog_new(const struct resp_value *reply, const struct catalog *before)
 {
 	struct catalog *c = reply->count ? calloc(1, sizeof(*c)) : NULL;
 	bool ok = c && getrandom(c->secret, sizeof(c->secret), 0) == sizeof(c->secret);

@@ -13,7 +13,7 @@
 #include "protocol/resp.h"
 
 struct catalog;
-struct value;
+struct resp_value;
 
 enum catalog_flags {
 	CATALOG_WRITES = 0x01,
@@ -37,7 +37,7 @@ struct catalog_command {
  * From the reply to COMMAND, with the counts of `before` (may be NULL).  NULL: no memory, or it is
  * no such reply.
  */
-struct catalog *catalog_new(const struct value *reply, const struct catalog *before);
+struct catalog *catalog_new(const struct resp_value *reply, const struct catalog *before);
 void catalog_free(struct catalog *c);
 
 /* NULL = unknown. */

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "util/clock.h"
 #include "util/log.h"
 #include "util/text.h"
 
@@ -62,6 +63,8 @@ void link_written(struct link *l)
 
 void link_sent(struct link *l, struct request *r)
 {
+	if (STAILQ_EMPTY(&l->sent))
+		l->waits_since_ns = monotonic_ns();
 	STAILQ_INSERT_TAIL(&l->sent, r, next);
 	link_written(l);
 }
@@ -243,6 +246,7 @@ static void take(struct link *l, const char *bytes, size_t len)
 	bool end;
 	ssize_t n;
 
+	l->waits_since_ns = monotonic_ns();
 	for (size_t at = 0; at < len && !l->failed; at += (size_t)n) {
 		if (!l->frames.left && !l->frames.line_len)
 			l->type = bytes[at];

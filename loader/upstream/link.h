@@ -72,6 +72,7 @@ struct link {
 	ev_prepare flush;  /* sends what waits before the loop sleeps */
 	struct outbox out;
 	STAILQ_HEAD(requests, request) sent;
+	uint64_t waits_since_ns; /* monotonic: for the first of these, or for more of its reply */
 	struct frames frames;
 	char type;	    /* of the reply that is being read */
 	struct outbox push; /* the push message that is */

@@ -8,18 +8,18 @@
 
 #define DEPTH_MAX 16
 
-static const struct value nothing = { .type = '_' };
+static const struct resp_value nothing = { .type = '_' };
 
 struct reader {
 	const char *at, *end;
-	struct value *free; /* the next of those that were allocated */
+	struct resp_value *free; /* the next of those that were allocated */
 	size_t left;
 	size_t wanted; /* values, in the pass that only counts */
 };
 
-static struct value *take(struct reader *r, size_t count)
+static struct resp_value *take(struct reader *r, size_t count)
 {
-	struct value *v = r->free;
+	struct resp_value *v = r->free;
 
 	r->wanted += count;
 	if (!r->free)
@@ -28,11 +28,11 @@ static struct value *take(struct reader *r, size_t count)
 	return v;
 }
 
-static bool read_value(struct reader *r, struct value *v, unsigned int depth);
+static bool read_value(struct reader *r, struct resp_value *v, unsigned int depth);
 
-static bool read_items(struct reader *r, struct value *v, int64_t count, unsigned int depth)
+static bool read_items(struct reader *r, struct resp_value *v, int64_t count, unsigned int depth)
 {
-	struct value unused, *items;
+	struct resp_value unused, *items;
 
 	if (count > r->end - r->at) /* each takes a byte at least */
 		return false;
@@ -45,19 +45,19 @@ static bool read_items(struct reader *r, struct value *v, int64_t count, unsigne
 	return true;
 }
 
-static bool read_line(struct reader *r, struct value *v)
+static bool read_line(struct reader *r, struct resp_value *v)
 {
 	const char *end = memchr(r->at, '\r', (size_t)(r->end - r->at));
 
 	if (!end || end == r->at || r->end - end < 2)
 		return false;
-	*v = (struct value){ .type = *r->at, .text = r->at + 1 };
+	*v = (struct resp_value){ .type = *r->at, .text = r->at + 1 };
 	v->len = (size_t)(end - v->text);
 	r->at = end + 2;
 	return true;
 }
 
-static bool read_value(struct reader *r, struct value *v, unsigned int depth)
+static bool read_value(struct reader *r, struct resp_value *v, unsigned int depth)
 {
 	int64_t number = 0;
 
@@ -94,10 +94,10 @@ static bool read_value(struct reader *r, struct value *v, unsigned int depth)
 }
 
 /* Two passes: the first counts. */
-const struct value *value_parse(const char *bytes, size_t len)
+const struct resp_value *value_parse(const char *bytes, size_t len)
 {
 	struct reader r = { .at = bytes, .end = bytes + len };
-	struct value *all, unused;
+	struct resp_value *all, unused;
 
 	if (!read_value(&r, &unused, 0))
 		return NULL;
@@ -109,22 +109,22 @@ const struct value *value_parse(const char *bytes, size_t len)
 	return all;
 }
 
-void value_free(const struct value *v)
+void value_free(const struct resp_value *v)
 {
-	free((struct value *)(uintptr_t)v);
+	free((struct resp_value *)(uintptr_t)v);
 }
 
-const struct value *value_item(const struct value *v, size_t number)
+const struct resp_value *value_item(const struct resp_value *v, size_t number)
 {
 	return number < v->count ? &v->items[number] : &nothing;
 }
 
-bool value_is(const struct value *v, const char *text)
+bool value_is(const struct resp_value *v, const char *text)
 {
 	return v->text && text_is(v->text, v->len, text);
 }
 
-const struct value *value_at(const struct value *v, const char *key)
+const struct resp_value *value_at(const struct resp_value *v, const char *key)
 {
 	for (size_t i = 0; i + 1 < v->count; i += 2)
 		if (value_is(&v->items[i], key))
@@ -132,7 +132,7 @@ const struct value *value_at(const struct value *v, const char *key)
 	return &nothing;
 }
 
-bool value_has(const struct value *v, const char *text)
+bool value_has(const struct resp_value *v, const char *text)
 {
 	for (size_t i = 0; i < v->count; i++)
 		if (value_is(&v->items[i], text))

@@ -7,26 +7,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct value {
+struct resp_value {
 	char type;	  /* as on the wire; nulls of RESP2 are '_' */
 	const char *text; /* of strings, errors, numbers */
 	size_t len;
-	int64_t number;		   /* of ':' */
-	const struct value *items; /* of aggregates; of a map keys and values in turn */
+	int64_t number;			/* of ':' */
+	const struct resp_value *items; /* of aggregates; of a map keys and values in turn */
 	size_t count;
 };
 
 /* To be freed with value_free(); NULL: no memory, or it is broken, or nested too deep. */
-const struct value *value_parse(const char *bytes, size_t len);
-void value_free(const struct value *v);
+const struct resp_value *value_parse(const char *bytes, size_t len);
+void value_free(const struct resp_value *v);
 
 /* The item of this number; one of type '_' if there is none. */
-const struct value *value_item(const struct value *v, size_t number);
+const struct resp_value *value_item(const struct resp_value *v, size_t number);
 /* The value of this key, in a map or an array of keys and values. */
-const struct value *value_at(const struct value *v, const char *key);
+const struct resp_value *value_at(const struct resp_value *v, const char *key);
 /* Is it this text, in any case? */
-bool value_is(const struct value *v, const char *text);
+bool value_is(const struct resp_value *v, const char *text);
 /* Is one of its items? */
-bool value_has(const struct value *v, const char *text);
+bool value_has(const struct resp_value *v, const char *text);
 
 #endif

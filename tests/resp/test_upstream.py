@@ -18,7 +18,7 @@ import time
 
 import pytest
 from conftest import BUILD, LONG
-from respserver import Daemon, commands, encode, wait_for
+from respserver import Daemon, commands, encode, stopped, wait_for
 
 pytest_plugins = ["respserver"]
 pytestmark = pytest.mark.sanitized
@@ -295,6 +295,36 @@ def test_tracking_of_a_client(xkv, behind):
         c.call("GET", "t")
         other.call("SET", "t", 1)
         assert c.reply() == b">2\r\n" + b"$10\r\ninvalidate\r\n" + b"*1\r\n$1\r\nt\r\n"
+
+
+STATES = {
+    "subscription": ("SUBSCRIBE c", "PUBLISH c m", "PING\nUNSUBSCRIBE c\nGET t"),
+    "tracking": ("CLIENT TRACKING ON\nGET t", "SET t 1", "GET t\nCLIENT TRACKINGINFO"),
+    "protocol": ("CLIENT SETNAME me\nHELLO 3 SETNAME n", "SET t 1", "GET none\nCLIENT GETNAME"),
+    "in vain": ("SUBSCRIBE c\nNOSUCH", "PUBLISH c m", "PING\nGET none"),
+}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("name", STATES)
+def test_state_that_a_transaction_makes(pair, behind, stock_redis, version, name):
+    """What only the upstream knows of is known of, too, if it was queued."""
+    queued, others, then = STATES[name]
+    for c in pair:
+        c.call("HELLO", version)
+    same(pair, "MULTI")
+    for words in commands(queued):
+        for c in pair:
+            c.call(*words)
+    got, wanted = (c.call("EXEC") for c in pair)
+    assert got.split(b"$2\r\nid\r\n")[0] == wanted.split(b"$2\r\nid\r\n")[0]
+    for server in (behind, stock_redis):
+        with server.connect() as other:
+            other.call(*others.split())
+    if b"subscribe" in got or (name, version) == ("tracking", 3):
+        got, wanted = (c.reply() for c in pair)
+        assert got == wanted and b"m" in got or b"invalidate" in got
+    same(pair, then + "\nRESET\nGET none")
 
 
 def test_blocked_clients_keep_nobody_waiting(xkv):
@@ -841,6 +871,32 @@ def test_announcement_cut_in_the_middle(held):
     assert a.call("GET", "k") == NEW
 
 
+@pytest.mark.parametrize("reply, wanted", [
+    (b"$-1\r\n", b"$-1\r\n"),  # of servers that are no Redis, also in RESP3
+    (b"$" + b"0" * 30 + b"100000\r\n\r\n", b"-UPSTREAM"), (b"%1\r\n+a\r\n+b\r\n", b"-UPSTREAM"),
+    (b"*1\r\n$1\r\na\r\n", b"-UPSTREAM"), (b"$3\nabc\r\n", b"-UPSTREAM"),
+], ids=repr)
+def test_replies_of_a_strange_server(held, reply, wanted):
+    a, b, relay = held
+    watch = relay.hold(True)
+    a.send(encode("GET", "none"))
+    relay.waits(watch, b":-2\r\n")
+    relay.held[watch] = relay.held[watch].replace(b"_\r\n", reply)
+    relay.release(watch)
+    assert a.reply().startswith(wanted)
+    wait_for(lambda: b.call("PING") == b"+PONG\r\n", "the upstream")
+
+
+@pytest.mark.long
+@pytest.mark.seconds(200)
+def test_connection_that_is_stuck_while_others_are_not(held):
+    a, b, relay = held
+    relay.hold(False)
+    a.sock.settimeout(120)
+    assert a.call("HGET", "k", "f").startswith(b"-UPSTREAM")
+    wait_for(lambda: b.call("PING") == b"+PONG\r\n", "the upstream")
+
+
 class History:
     """
     Clients on both sides count keys up, and read them: every value is newer than the one before, so
@@ -1036,6 +1092,26 @@ def test_serve_stale(store, tmp_path, tmp_path_factory):
     redis.stop()
 
 
+def test_clients_that_send_and_go(apart):
+    """What they leave while the server stands still is bounded; then others wait."""
+    xkv, redis = apart
+    wait_for(lambda: is_up(xkv), "the upstream")
+    with xkv.connect() as c:
+        def figure(name):
+            text = c.call("XKV", "INFO", "everything").decode()
+            return int(text.split(f"\n{name}:")[1].split("\r\n")[0])
+
+        with stopped(redis):
+            for _ in range(50):
+                with contextlib.suppress(OSError), xkv.connect() as other:
+                    other.sock.settimeout(0.3)
+                    other.send(encode("SET", "k", b"v" * 60_000) * 60)
+                wait_for(lambda: figure("connected_clients") == 1, "the client to be gone")
+            assert figure("passed_shared") * 60_000 < 80 << 20
+        wait_for(lambda: c.call("SET", "k", "v") == b"+OK\r\n", "the upstream")
+        assert figure("lost") == 0
+
+
 def test_what_is_under_way_gets_an_error(apart):
     xkv, redis = apart
     wait_for(lambda: is_up(xkv), "the upstream")
@@ -1110,8 +1186,34 @@ def test_users_of_xkvd_as_subscribers(store, behind, tmp_path):
             assert c.call("SUBSCRIBE", "c").startswith(b">3")
             assert c.call("GET", "a:1").startswith((b"_", b"$"))
             for words in (("GET", "b"), ("SET", "a:1", 1), ("EVAL", "return 1", 0)):
-                assert c.call(*words).startswith(b"-NOPERM"), words
+                assert c.call(*words).startswith(b"-ERR unknown command 'NOPERM"), words
+            c.send(encode("GET", "a:1") + encode("GET", "b") + encode("PING"))
+            assert c.reply().startswith((b"_", b"$"))
+            assert b"NOPERM" in c.reply()  # in its turn
+            assert b"NOPERM" in c.reply()
             assert c.call("RESET") == b"+RESET\r\n"
+
+
+def test_users_of_xkvd_in_transactions(store, behind, tmp_path):
+    """What they may not ends the transaction, as in Redis."""
+    url = f"redis://127.0.0.1:{behind.port}"
+    with store(tmp_path, "--upstream", url, "--user", "some", "on", "nopass", "~a*", "+@all",
+               "-@admin") as daemon:
+        wait_for(lambda: is_up(daemon), "the upstream")
+        with daemon.connect() as c, behind.connect() as other:
+            other.call("FLUSHALL")
+            other.call("SET", "b1", "secret")
+            other.call("RPUSH", "a", "1")
+            assert c.call("AUTH", "some", "x") == b"+OK\r\n"
+            for words in (("SET", "b", 1), ("REPLCONF", "x", "y")):
+                assert c.call("MULTI") == b"+OK\r\n"
+                assert c.call("SET", "a1", 1) == b"+QUEUED\r\n"
+                assert c.call(*words).startswith(b"-"), words
+                assert c.call("EXEC").startswith(b"-EXECABORT"), words
+                assert c.call("GET", "a1") == b"$-1\r\n"
+            for options in ("BY nosort GET b*", "BY b*", "STORE a2 GET b*"):
+                assert c.call("SORT", "a", *options.split()).startswith(b"-NOPERM"), options
+            assert c.call("SORT", "a") == b"*1\r\n$1\r\n1\r\n"
 
 
 def test_what_is_for_xkvd(xkv):
