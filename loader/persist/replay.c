@@ -587,11 +587,19 @@ static int read_commands(struct replay *r, int fd, bool last)
 						 : "make a copy, then redis-check-aof --fix");
 }
 
-static int read_opened(struct replay *r, int fd, bool is_base, bool last)
+/* A base of a Redis may be commands, and have none. */
+static bool is_rdb(int fd, const char *name)
 {
+	const char *end = strrchr(name, '.');
 	char magic[sizeof(MAGIC)] = "";
 
-	if (is_base && pread(fd, magic, sizeof(MAGIC) - 1, 0) >= 0 && !strcmp(magic, MAGIC))
+	return (end && !strcmp(end, ".rdb")) ||
+	       (pread(fd, magic, sizeof(MAGIC) - 1, 0) >= 0 && !strcmp(magic, MAGIC));
+}
+
+static int read_opened(struct replay *r, int fd, bool is_base, bool last)
+{
+	if (is_base && is_rdb(fd, r->name))
 		return read_rdb(r, fd);
 	select_db(r, 0);
 	return read_commands(r, fd, last);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "writelog.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -1310,6 +1311,23 @@ void writelog_warn_unread(const struct config *cfg)
 			    cfg->dir, cfg->appenddirname);
 }
 
+/* Files of a log whose manifest is gone: it was forgotten when they were copied back, perhaps. */
+static void warn_of_files(const struct config *cfg)
+{
+	size_t len = strlen(cfg->appendfilename);
+	DIR *dir = opendir(state.path);
+	struct dirent *e;
+
+	while (dir && (e = readdir(dir)))
+		if (!strncmp(e->d_name, cfg->appendfilename, len) && e->d_name[len] == '.') {
+			log_warning("%s/%s is a write log's, but %s is not there: it is not loaded",
+				    state.path, e->d_name, state.manifest_name);
+			break;
+		}
+	if (dir)
+		closedir(dir);
+}
+
 int writelog_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
 		  size_t err_len)
 {
@@ -1319,8 +1337,11 @@ int writelog_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 	*keys = 0;
 	if (ret == -ENOENT)
 		return find_old(cfg, err, err_len);
-	if (!ret)
+	if (!ret) {
 		ret = read_manifest(err, err_len);
+		if (ret == -ENOENT)
+			warn_of_files(cfg);
+	}
 	place.dir_fd = state.dir_fd;
 	if (!ret)
 		ret = fill_remove_rest(st, err, err_len);

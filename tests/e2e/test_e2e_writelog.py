@@ -442,6 +442,19 @@ def test_a_log_that_is_not_loaded_is_named(xkvd):
     assert d.redis().get("key") is None and warning in d.log()
 
 
+def test_a_log_without_its_manifest_is_named(xkvd):
+    d = xkvd(*OPTIONS)
+    d.redis().set("key", "value")
+    written(d)
+    d.stop()
+    d.detach()
+    path, = log_dir(d).glob("*.manifest")
+    path.unlink()
+    d.start()
+    assert d.redis().get("key") is None
+    assert f"is a write log's, but {path.name} is not there: it is not loaded" in d.log()
+
+
 def test_switched_on_and_off(xkvd):
     d = xkvd("--save", "")
     client = d.redis()

@@ -894,6 +894,7 @@ def test_connection_that_is_stuck_while_others_are_not(held):
     relay.hold(False)
     a.sock.settimeout(120)
     assert a.call("HGET", "k", "f").startswith(b"-UPSTREAM")
+    relay.held.clear()
     wait_for(lambda: b.call("PING") == b"+PONG\r\n", "the upstream")
 
 

@@ -345,6 +345,14 @@ static void expect(const char *manifest, const char *why)
 		fail_msg("\"%s\" is not in \"%s\"", why, error);
 }
 
+static void test_base_that_is_empty(void **state)
+{
+	(void)state;
+	put_text("a.aof.1.base.rdb", "");
+	assert_int_equal(load(), -EBADMSG);
+	assert_non_null(strstr(error, "a.aof.1.base.rdb, offset 0"));
+}
+
 static void test_manifests_that_are_wrong(void **state)
 {
 	(void)state;
@@ -684,6 +692,7 @@ int main(int argc, char *argv[])
 		TEST(test_only_the_last_may_be_cut_off),
 		TEST(test_changed_anywhere),
 		TEST(test_manifest),
+		TEST(test_base_that_is_empty),
 		TEST(test_manifests_that_are_wrong),
 		TEST(test_commands_that_are_refused),
 		TEST(test_old_file),
