@@ -174,12 +174,18 @@ static __always_inline __u64 renumber(const struct segment *s, struct tcphdr *tc
 
 /* ---- from the client --------------------------------------------------------- */
 
-/* Notes what a segment acknowledges. */
-static __always_inline void note_ack(struct xkv_flow *f, const struct segment *s)
+/*
+ * Notes what a segment acknowledges.  True: a part of the kept reply, so it is time for the next
+ * one.
+ */
+static __always_inline bool note_ack(struct xkv_flow *f, const struct segment *s)
 {
-	if (f->unacked && !BEFORE(s->ack, reply_end(f)) && !BEFORE(f->server_next, s->ack))
-		f->unacked = 0;
 	f->client_window = s->window;
+	if (!f->unacked || !(s->flags & TCP_ACK))
+		return false;
+	if (!BEFORE(s->ack, reply_end(f)) && !BEFORE(f->server_next, s->ack))
+		f->unacked = 0;
+	return f->unacked && s->ack - f->reply_seq - 1 < f->reply_len - 1;
 }
 
 /* Does the client lack the reply that was injected? */
@@ -207,7 +213,7 @@ static __always_inline bool is_about_reply(const struct xkv_flow *f, const struc
 static __always_inline int flow_refuses(const struct xkv_flow *f, const struct segment *s,
 					__u64 position)
 {
-	if (f->unacked || s->seq != f->client_next || s->ack != f->server_next ||
+	if (f->in_parts || f->unacked || s->seq != f->client_next || s->ack != f->server_next ||
 	    s->stamps != !!f->has_stamps)
 		return XKV_TCP_C_pass_order;
 	if ((__u32)(position >> 32) != s->seq - f->eaten - f->client_first ||
@@ -337,6 +343,22 @@ static __always_inline void flow_begin(struct xkv_flow *f, struct __sk_buff *skb
 	f->reply_seq = f->server_first;
 	f->request_seq = f->client_first;
 	f->ready = 1;
+}
+
+/* Replies are no longer than the kernel's segments, whose size may change with the path. */
+static __always_inline void note_mss(struct xkv_flow *f, struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct bpf_tcp_sock *tp;
+	__u32 mss;
+
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	tp = sk ? bpf_tcp_sock(sk) : NULL;
+	if (!tp || tp->mss_cache == f->kernel_mss)
+		return;
+	f->kernel_mss = mss = tp->mss_cache;
+	f->mss = mss < XKV_TCP_REPLY_MAX ? mss : XKV_TCP_REPLY_MAX;
 }
 
 /* Notes a segment that is sent to the client, with its sequence number there. */

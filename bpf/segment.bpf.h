@@ -48,9 +48,11 @@ struct segment {
 	__u32 header, len; /* bytes of that, and behind it */
 	__u32 seq, ack;
 	__u32 window; /* as on the wire, host byte order */
+	__u32 urgent; /* pointer, whatever the flags */
 	__be32 stamp, echo;
 	__u8 to[ETH_ALEN], from[ETH_ALEN];
-	__u8 ip4; /* else IPv6 */
+	__u8 ip4;   /* else IPv6 */
+	__u8 parts; /* it is the first fragment of one */
 	__u8 flags;
 	__u8 stamps;
 	__u8 ecn_ce;
@@ -119,6 +121,39 @@ static __always_inline bool parse_tags(struct segment *s, void *data, void *curs
 }
 
 /*
+ * Parses the TCP header at `cursor`, of a segment that has `ip_payload` bytes.  A first fragment
+ * (s->parts) need not have all of it.
+ */
+static __always_inline bool parse_tcp(struct segment *s, const struct packet *p, void *cursor,
+				      __u32 ip_payload, bool sent)
+{
+	struct tcphdr *tcp = cursor;
+	void *end = p->end;
+
+	if ((void *)(tcp + 1) > end)
+		return false;
+	s->ip4 = p->ip4 != NULL;
+	s->tcp_off = cursor - p->data;
+	s->header = tcp->doff * 4;
+	if (s->header < TCP_HEADER || (s->header > ip_payload && !s->parts))
+		return false;
+	s->len = s->header < ip_payload ? ip_payload - s->header : 0;
+	s->seq = bpf_ntohl(tcp->seq);
+	s->ack = bpf_ntohl(tcp->ack_seq);
+	s->window = bpf_ntohs(tcp->window);
+	s->urgent = bpf_ntohs(tcp->urg_ptr);
+	s->flags = ((__u8 *)tcp)[13];
+	s->ecn_ce = p->ip4   ? (p->ip4->tos & 3) == ECN_CE
+		    : p->ip6 ? (p->ip6->flow_lbl[0] >> 4 & 3) == ECN_CE
+			     : 0;
+	__builtin_memcpy(s->to, p->eth->h_dest, ETH_ALEN);
+	__builtin_memcpy(s->from, p->eth->h_source, ETH_ALEN);
+	parse_stamps(s, tcp, end);
+	parse_key(s, p, tcp, sent);
+	return true;
+}
+
+/*
  * Parses the segment between `data` and `end`.  `sent`: it is on its way to the client.  False if
  * it is none, or cannot be of a flow.
  */
@@ -126,33 +161,12 @@ static __always_inline bool parse_segment(struct segment *s, void *data, void *e
 {
 	struct packet p = { .data = data, .end = end };
 	__u32 ip_payload = 0;
-	struct tcphdr *tcp;
 	void *cursor;
 
-	if (parse_link(&p, &cursor, false) != CONTINUE || !parse_tags(s, data, cursor, end) ||
-	    parse_ip(&p, &cursor, &ip_payload, IPPROTO_TCP) != CONTINUE)
-		return false;
-	tcp = cursor;
-	if ((void *)(tcp + 1) > end)
-		return false;
-	s->ip4 = p.ip4 != NULL;
-	s->tcp_off = cursor - data;
-	s->header = tcp->doff * 4;
-	if (s->header < TCP_HEADER || s->header > ip_payload)
-		return false;
-	s->len = ip_payload - s->header;
-	s->seq = bpf_ntohl(tcp->seq);
-	s->ack = bpf_ntohl(tcp->ack_seq);
-	s->window = bpf_ntohs(tcp->window);
-	s->flags = ((__u8 *)tcp)[13];
-	s->ecn_ce = p.ip4   ? (p.ip4->tos & 3) == ECN_CE
-		    : p.ip6 ? (p.ip6->flow_lbl[0] >> 4 & 3) == ECN_CE
-			    : 0;
-	__builtin_memcpy(s->to, p.eth->h_dest, ETH_ALEN);
-	__builtin_memcpy(s->from, p.eth->h_source, ETH_ALEN);
-	parse_stamps(s, tcp, end);
-	parse_key(s, &p, tcp, sent);
-	return true;
+	s->parts = false;
+	return parse_link(&p, &cursor, false) == CONTINUE && parse_tags(s, data, cursor, end) &&
+	       parse_ip(&p, &cursor, &ip_payload, IPPROTO_TCP) == CONTINUE &&
+	       parse_tcp(s, &p, cursor, ip_payload, sent);
 }
 
 static __always_inline __u64 header_sum(struct tcphdr *tcp, __u32 header, void *end)
@@ -175,6 +189,7 @@ struct answer {
 	const struct segment *to;
 	__u32 seq, ack, window;
 	__u32 len, sum; /* of its payload */
+	__u32 urgent;	/* pointer, whatever the flags */
 	__be32 stamp, echo;
 };
 
@@ -213,9 +228,9 @@ static __always_inline bool answer_tcp(__be32 *word, void *end, const struct ans
 	word[1] = bpf_htonl(a->seq);
 	word[2] = bpf_htonl(a->ack);
 	word[3] = bpf_htonl(header / 4 << 28 | flags << 16 | (a->window & 0xffff));
-	word[4] = 0;
+	word[4] = bpf_htonl(a->urgent & 0xffff);
 	sum = to->address_sum + bpf_htons(header + a->len) + a->sum + client + server + word[1] +
-	      word[2] + word[3];
+	      word[2] + word[3] + word[4];
 	if (to->stamps) {
 		if ((void *)(word + 8) > end)
 			return false;

@@ -18,6 +18,7 @@
 #include "atomic.bpf.h"
 #include "flow.bpf.h"
 #include "resp.bpf.h"
+#include "stray.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -107,6 +108,57 @@ __noinline int append_reply(struct xkv_flow *f, struct xkv_request *rq, __u32 fr
 	return 0;
 }
 
+/* Moves `len` bytes of the kept reply to its beginning; returns their sum. */
+__noinline __u32 move_reply(struct xkv_flow *f, __u32 from, __u32 len)
+{
+	__u32 whole = len & ~7U;
+	__u64 sum = 0, word;
+
+	if (!f)
+		return 0;
+	for (__u32 i = 0; i < XKV_TCP_REPLY_MAX; i += 8) {
+		if (i >= whole)
+			break;
+		word = LE64(word_at(f->reply, from + i));
+		put_reply(f, i, word);
+		sum += HALVES(word);
+	}
+	word = LE64(low_bytes(word_at(f->reply, from + whole), len & 7));
+	if (from)
+		put_reply(f, whole, word);
+	sum += HALVES(word);
+	return sum_of_halves(sum);
+}
+
+/*
+ * The client has acknowledged the first bytes: what is left becomes the kept reply.  The kernel's
+ * view of its place stays the same.
+ */
+__noinline int trim_reply(struct xkv_flow *f, __u32 bytes)
+{
+	if (!f || bytes >= f->reply_len)
+		return 0;
+	f->reply_seq += bytes;
+	f->reply_len -= bytes;
+	f->reply_sum = move_reply(f, bytes, f->reply_len);
+	f->repeated_ms--; /* not yet */
+	return 0;
+}
+
+static __always_inline __u32 part_sum(struct xkv_flow *f, __u32 len)
+{
+	return len == f->reply_len ? f->reply_sum : move_reply(f, 0, len);
+}
+
+/*
+ * How many bytes of the kept reply a segment takes: less than all if the path has become narrower
+ * since.  Only the last part acknowledges the request: who misses one repeats that, and gets it.
+ */
+static __always_inline __u32 reply_part(const struct xkv_flow *f)
+{
+	return f->reply_len <= f->mss ? f->reply_len : f->mss;
+}
+
 /* Makes the packet one of `want` bytes, whose content is written after. */
 static __always_inline bool make_size(struct xdp_md *ctx, int want)
 {
@@ -117,8 +169,9 @@ static __always_inline bool make_size(struct xdp_md *ctx, int want)
 }
 
 /*
- * Sends the kept reply.  It acknowledges the request, and nothing behind it.  If the packet cannot
- * be made as long as it has to be, the headers alone go to xkv_tcp_ack, which can.
+ * Sends the kept reply, or its first part.  It acknowledges the request, and nothing behind it.  If
+ * the packet cannot be made as long as it has to be, the headers alone go to xkv_tcp_ack, which
+ * can.
  */
 __noinline int send_reply(struct xdp_md *ctx, struct xkv_flow *f, struct segment *s, __u32 now)
 {
@@ -129,24 +182,26 @@ __noinline int send_reply(struct xdp_md *ctx, struct xkv_flow *f, struct segment
 	if (!f || !s)
 		return XDP_DROP;
 	off = answer_headers(s);
-	whole = make_size(ctx, off + f->reply_len);
+	len = reply_part(f);
+	whole = make_size(ctx, off + len);
 	if (!whole && !make_size(ctx, off)) {
 		tcp_count(XKV_TCP_C_drop_resize);
 		return XDP_DROP;
 	}
 	a.seq = f->reply_seq;
-	a.ack = request_end(f);
+	a.ack = len == f->reply_len ? request_end(f) : f->request_seq;
 	a.window = f->window >> (f->server_scale & 15);
-	a.len = whole ? f->reply_len : 0;
-	a.sum = whole ? f->reply_sum : 0;
+	a.len = whole ? len : 0;
+	a.sum = whole ? part_sum(f, len) : 0;
 	a.stamp = stamp_now(f, now);
 	a.echo = s->stamp;
 	if (!answer_write((void *)(long)ctx->data, (void *)(long)ctx->data_end, &a,
 			  TCP_PSH | TCP_ACK, false))
 		return XDP_DROP;
+	if (len != f->reply_len)
+		tcp_count(XKV_TCP_C_pieces);
 	if (!whole)
 		return XDP_PASS;
-	len = f->reply_len;
 	barrier_var(len);
 	if (bpf_xdp_store_bytes(ctx, off, f->reply, FRAME_LEN(len)))
 		return XDP_DROP;
@@ -417,7 +472,8 @@ static __always_inline int from_client(struct xdp_md *ctx, struct xkv_flow *f, s
 		if (q->sum == SEGMENT_UNKNOWN)
 			note_unknown(f, s);
 	} else if (f->ready) {
-		note_ack(f, s);
+		if (note_ack(f, s))
+			trim_reply(f, s->ack - f->reply_seq);
 		if (misses_reply(f, s, now)) {
 			f->repeated_ms = now;
 			tcp_count(XKV_TCP_C_repeated);
@@ -444,6 +500,35 @@ __noinline int segment_parse(struct xdp_md *ctx, struct segment *s)
 	return parse_segment(s, (void *)(long)ctx->data, (void *)(long)ctx->data_end, false);
 }
 
+/* What is no segment that could be answered: it goes up, in the kernel's numbers. */
+static __always_inline int pass_stray(struct xdp_md *ctx, struct segment *s)
+{
+	struct xkv_flow *f;
+
+	if (!stray_segment(ctx, s)) {
+		if (s->parts)
+			return XDP_DROP;
+		stray_error(ctx, s);
+		return XDP_PASS;
+	}
+	f = s->flags & TCP_SYN ? NULL : bpf_map_lookup_elem(&xkv_flows, &s->key);
+	if (!f)
+		return XDP_PASS;
+	if (!flow_lock(f))
+		return XDP_DROP;
+	f->in_parts |= s->parts;
+	note_unknown(f, s);
+	to_kernel(ctx, f, s);
+	flow_unlock(f);
+	return XDP_PASS;
+}
+
+/* Is this what xkv_tcp_out has made?  With generic XDP it comes here, once more. */
+static __always_inline bool is_own(const struct segment *s)
+{
+	return s->urgent == XKV_TCP_OWN && s->flags == TCP_ACK && !s->len;
+}
+
 SEC("xkv_tcp")
 int xkv_tcp_xdp(struct xdp_md *ctx)
 {
@@ -458,7 +543,9 @@ int xkv_tcp_xdp(struct xdp_md *ctx)
 	if (!w)
 		return XDP_PASS;
 	s = &w->s;
-	if (!segment_parse(ctx, s) || s->flags & TCP_SYN)
+	if (!segment_parse(ctx, s))
+		return pass_stray(ctx, s);
+	if (s->flags & TCP_SYN || is_own(s))
 		return XDP_PASS;
 	f = bpf_map_lookup_elem(&xkv_flows, &s->key);
 	if (!f)
@@ -509,6 +596,7 @@ static __always_inline void acknowledge_old(const struct xkv_flow *f, const stru
 	a->window = f->client_window;
 	a->stamp = s->echo;
 	a->echo = s->stamp;
+	a->urgent = XKV_TCP_OWN;
 }
 
 /* Translates a segment of the kernel, whose flow is locked; returns the change of its sum. */
@@ -562,6 +650,8 @@ int xkv_tcp_out(struct __sk_buff *skb)
 	}
 	if (!f->ready)
 		flow_begin(f, skb, &s);
+	if (s.len)
+		note_mss(f, skb);
 	old = is_old(f, &s);
 	if (old)
 		acknowledge_old(f, &s, &a);
@@ -594,7 +684,7 @@ static __always_inline bool take_owed(struct xkv_flow *f, struct answer *a)
 static __always_inline bool grow_reply(struct __sk_buff *skb, struct xkv_flow *f, struct segment *s)
 {
 	struct answer a = { .to = s };
-	__u32 len = f->reply_len, off = answer_headers(s);
+	__u32 len = reply_part(f), off = answer_headers(s);
 
 	a.seq = s->seq;
 	a.ack = s->ack;
@@ -602,7 +692,7 @@ static __always_inline bool grow_reply(struct __sk_buff *skb, struct xkv_flow *f
 	a.stamp = s->stamp;
 	a.echo = s->echo;
 	a.len = len;
-	a.sum = f->reply_sum;
+	a.sum = part_sum(f, len);
 	if (bpf_skb_change_tail(skb, off + len, 0))
 		return false;
 	segment_turn(s);

@@ -16,12 +16,14 @@
 #include "proto.h"
 
 /* A new number whenever a structure below changes: xkvd does not adopt other flows. */
-#define XKV_TCP_VERSION 2
+#define XKV_TCP_VERSION 3
 
 #define XKV_FLOWS_MAX	  16384
 #define XKV_OWNERS_MAX	  (XKV_FLOWS_MAX + 1) /* the first is for what concerns all */
 #define XKV_TCP_REPLY_MAX 1448		      /* bytes of an injected reply */
 #define XKV_TCP_MARK	  0x786b7654	      /* of a clone on its way out (skb->mark) */
+#define XKV_TCP_OWN	  0x786b /* urgent pointer, without the flag: from xkv_tcp_out */
+#define XKV_TCP_MSS_MIN	  64	 /* however small a router says that packets must be */
 
 struct xkv_flow_key {
 	__u64 client[2], server[2]; /* as on the wire; IPv4 in the first word */
@@ -109,12 +111,15 @@ struct xkv_flow {
 	__u32 kernel_acked;  /* kernel's view: the highest acknowledgement that was passed up */
 	__u32 window;	     /* bytes that the kernel advertises */
 	__u32 client_window; /* as on the wire */
-	__u16 mss;
+	__u16 mss;	     /* bytes of a reply at most */
+	__u16 kernel_mss;    /* what the kernel has told last */
 	__u8 client_scale, server_scale; /* of windows */
 	__u8 has_stamps;		 /* RFC 7323 */
 	__u8 client_seen;		 /* client_next is set */
-	__u8 ack_owed;	/* the kernel gets the acknowledgement that came with the request */
-	__u8 skipped;	/* segments since ... */
+	__u8 ack_owed; /* the kernel gets the acknowledgement that came with the request */
+	__u8 skipped;  /* segments since ... */
+	__u8 in_parts; /* fragments have come: nobody knows where the next byte is */
+	__u8 zero[3];
 	__u32 too_long; /* ... a pipeline of so many bytes had replies that did not fit; 0 = none */
 	__u32 stamp_offset, stamp_last; /* of what is sent to the client, host byte order */
 	/* the acknowledgement that is owed, in the kernel's view */
@@ -140,7 +145,9 @@ struct xkv_flow {
 	X(drop_busy)	 /* another CPU has the flow for too long; TCP repeats */                  \
 	X(drop_resize)	 /* no memory for the reply; the request is repeated, and gets it */       \
 	X(swallowed)	 /* duplicate acknowledgements of what only the driver has sent */         \
-	X(self_acked)	 /* old data of the kernel that the client has: acknowledged at once */
+	X(self_acked)	 /* old data of the kernel that the client has: acknowledged at once */    \
+	X(errors)	 /* ICMP errors about a connection, translated for the kernel */           \
+	X(pieces)	 /* parts of kept replies that have become longer than the path takes */
 
 #define XKV_TCP_ENUM(name) XKV_TCP_C_##name,
 enum xkv_tcp_counter { XKV_TCP_COUNTERS(XKV_TCP_ENUM) XKV_TCP_COUNTER_COUNT };

@@ -215,7 +215,7 @@ int xkv_xdp(struct xdp_md *ctx)
 		return XDP_TX;
 	if (why >= XKV_C_drop_foreign && why <= XKV_C_drop_internal)
 		return XDP_DROP;
-	if (why == XKV_C_pass_not_udp)
+	if (why == XKV_C_pass_not_udp || is_unseen(why))
 		bpf_tail_call(ctx, &xkv_doors, 0);
 	return XDP_PASS;
 }

@@ -35,7 +35,7 @@ parts       = $(foreach p,$(TEST_PARTS),$(call includes,$(1),$(notdir $(p)).h,$(
 
 ENGINE      = $(BUILD)/tests/common/engine.o $(BUILD)/tests/common/userbpf.o
 
-tests: $(TEST_BIN) $(BUILD)/tests/e2e/tags.bpf.o
+tests: $(TEST_BIN) $(BUILD)/tests/e2e/filters.bpf.o
 
 WITH_MAIN   := $(shell grep -l '^int main\b' loader/*.c loader/*/*.c client/*.c bench/*.c 2>/dev/null)
 without_main = $(filter-out $(WITH_MAIN:%.c=$(BUILD)/%.o),$(1))

@@ -12,7 +12,7 @@ import time
 
 import proto
 from conftest import SERVER, SERVER6
-from test_e2e_tcp import encode
+from respserver import encode
 
 PEER, PEER6 = "10.77.0.50", "fd77::50"
 SERVER_MAC, CLIENT_MAC = bytes.fromhex("020000770001"), bytes.fromhex("020000770002")
@@ -44,6 +44,19 @@ def pseudo(source, dest, length, protocol):
     family = socket.AF_INET6 if ":" in source else socket.AF_INET
     return socket.inet_pton(family, source) + socket.inet_pton(family, dest) + \
         struct.pack("!IHBB", length, 0, 0, protocol)
+
+
+def too_long(packet, mtu):
+    """What a router says of a packet that is too long for the way from there on."""
+    six = packet[0] >> 4 == 6
+    at, family = ((8, 24, 40), socket.AF_INET6) if six else ((12, 16, 20), socket.AF_INET)
+    source, dest = (socket.inet_ntop(family, packet[a:b]) for a, b in zip(at, at[1:]))
+    icmp = struct.pack("!BBHI", *((2, 0) if six else (3, 4)), 0, mtu) + \
+        packet[:at[2] + (500 if six else 8)]
+    head = pseudo(dest, source, len(icmp), 58) if six else b""
+    icmp = icmp[:2] + struct.pack("!H", proto.checksum(head + icmp)) + icmp[4:]
+    return struct.pack("!H", 0x86DD if six else 0x800) + \
+        ip_header(dest, source, len(icmp), 58 if six else 1) + icmp
 
 
 class Segment:
@@ -109,7 +122,7 @@ class Peer:
         self.own, self.server = (PEER6, SERVER6) if six else (PEER, SERVER)
         self.port = port or next(_ports)
         self.seq = random.getrandbits(32) if isn is None else isn
-        self.ack, self.window, self.scale = 0, window, scale
+        self.ack, self.window, self.longest = 0, window, 0
         self.clock, self.echo = random.getrandbits(31), 0
         self.syn_options = struct.pack("!BBH", 2, 4, mss) + (b"\1\3\3%c" % scale if scale else b"")
         self.syn_options += b"\1\1\4\2" if sack else b""
@@ -153,6 +166,39 @@ class Peer:
         if damage is not None:
             frame = frame[:damage] + bytes([frame[damage] ^ 1]) + frame[damage + 1:]
         self.wire.send(frame)
+
+    def emit_fragments(self, data, at):
+        """Sends the next bytes in two fragments; the second begins behind `at` bytes of TCP."""
+        whole = self.tcp(PSH | ACK, data)
+        for offset, part in ((0, whole[:at]), (at, whole[at:])):
+            more = offset == 0
+            if self.six:
+                extension = struct.pack("!BBHI", 6, 0, offset | more, self.clock)
+                self.wire.send(self.frame(extension + part, 44))
+            else:
+                self.wire.send(self.frame(part, fragment=more << 13 | offset // 8))
+        self.seq = self.seq + len(data) & M32
+
+    def emit_with_options(self, data):
+        """Sends the next bytes behind options of IP that do nothing."""
+        tcp = self.tcp(PSH | ACK, data)
+        if self.six:
+            frame = self.frame(b"\6\0\1\4\0\0\0\0" + tcp, 60)
+        else:
+            head = ip_header(self.own, self.server, 4 + len(tcp), 6)
+            head = b"\x46" + head[1:10] + b"\0\0" + head[12:] + b"\1\1\1\0"
+            head = head[:10] + struct.pack("!H", proto.checksum(head)) + head[12:]
+            frame = self.frame(b"")[:14] + head + tcp
+        self.wire.send(frame)
+        self.seq = self.seq + len(data) & M32
+
+    def too_long(self, segment, mtu, seq=None):
+        """A router says of a segment that came that it is too long for the way from there on."""
+        sent = segment.frame[14:]
+        at = 40 if self.six else 20
+        if seq is not None:
+            sent = sent[:at + 4] + struct.pack("!I", seq & M32) + sent[at + 8:]
+        self.wire.send(SERVER_MAC + CLIENT_MAC + too_long(sent, mtu))
 
     def send(self, data, flags=PSH | ACK, **more):
         """Sends the next bytes."""
@@ -208,6 +254,7 @@ class Peer:
             assert not segment.flags & RST, segment
             if segment.seq == self.ack and segment.data:
                 text += segment.data
+                self.longest = max(self.longest, len(segment.data))
                 self.ack = segment.end
                 if acknowledge:
                     self.acknowledge()

@@ -37,6 +37,14 @@ def peer(daemon):
         one.close()
 
 
+@pytest.fixture
+def paths(daemon):
+    """What the server learns of the way to a client is forgotten."""
+    yield
+    for version in "-4", "-6":
+        daemon.bed.run("server", "ip", version, "route", "flush", "cache")
+
+
 class Grown:
     """How far the figures have grown since the last look."""
 
@@ -621,4 +629,122 @@ def test_flags_that_only_the_kernel_knows(peer, grown):
     grown(requests=0)
     p.ask("GET", "k", flags=ACK)  # PSH says nothing
     p.answer(VALUE)
+    grown(requests=1)
+
+
+@pytest.mark.parametrize("six", [False, True])
+def test_a_reply_is_too_long_for_the_path(peer, daemon, grown, paths, six):
+    """It comes in parts, of which only the last acknowledges the request; so does what follows."""
+    with connected(daemon) as c:
+        assert c.ask("SET", "long", bytes(i % 251 for i in range(1415))) == b"+OK\r\n"
+    whole = bulk(bytes(i % 251 for i in range(1415)))
+    p = peer(six=six)
+    request, most = encode("GET", "long"), 1280 - (72 if six else 52)
+    grown()
+    p.send(request)
+    lost = p.any()
+    assert lost.data == whole
+    p.too_long(lost, 1280)
+    for _ in range(2):
+        time.sleep(0.005)
+        p.emit(PSH | ACK, request, seq=p.seq - len(request))
+        first = p.any()
+        assert (first.seq, first.ack) == (p.ack, p.seq - len(request) & M32)
+        assert first.data == whole[:most]
+    p.ack = first.end
+    p.acknowledge()
+    lost = p.any()
+    assert (lost.seq, lost.ack, lost.data) == (p.ack, p.seq, whole[most:])
+    p.acknowledge(ack=p.ack - 1)  # an older one
+    p.silence(0.02)
+    time.sleep(0.005)
+    p.emit(PSH | ACK, request, seq=p.seq - len(request))
+    p.answer(whole[most:])
+    p.acknowledge()
+    grown(requests=1, repeated=4, pieces=2, errors=1)
+    p.ask("GET", "long")  # the kernel knows, too
+    first = p.next()
+    assert first.data == whole[:most]
+    p.acknowledge()
+    p.expect(whole[most:])
+    grown(requests=0, pass_window=1)
+    p.ask("GET", "k")
+    p.answer(VALUE)
+    grown(requests=1)
+
+
+@pytest.mark.parametrize("six", [False, True])
+def test_the_kernel_is_told_of_the_path(peer, daemon, grown, paths, six):
+    """Its segments are behind what the driver has injected, and so is what routers quote."""
+    with connected(daemon) as c:
+        assert c.ask("SET", "long", b"l" * 2600) == b"+OK\r\n"
+        assert c.ask("SET", "fits", b"f" * 1300) == b"+OK\r\n"
+    whole, most = bulk(b"l" * 2600), 1280 - (72 if six else 52)
+    p = peer(six=six)
+    for _ in range(5):
+        p.ask("GET", "k")
+        p.answer(VALUE)
+    p.ask("GET", "long")
+    lost = [p.any(), p.any()]
+    assert b"".join(segment.data for segment in lost) == whole
+    grown()
+    p.too_long(lost[0], 1280)
+    p.expect(whole)
+    assert p.longest == most
+    grown(errors=1)
+    p.ask("GET", "fits")
+    p.expect(bulk(b"f" * 1300))
+    grown(requests=0)
+    p.ask("GET", "k")
+    p.answer(VALUE)
+
+
+def test_who_knows_no_number_narrows_no_path(peer, daemon, grown, paths):
+    p = peer()
+    with connected(daemon) as c:
+        assert c.ask("SET", "fits", b"f" * 1300) == b"+OK\r\n"
+    whole = bulk(b"f" * 1300)
+    p.ask("GET", "fits")
+    reply = p.answer(whole)
+    p.acknowledge()
+    for seq in (1, -1, -1301, -1309, -1310, 100000, -100000, 1 << 30, 1 << 31):
+        p.too_long(reply, 600, seq=p.ack + seq)
+    grown()
+    p.ask("GET", "fits")
+    p.answer(whole)
+    grown(requests=1)
+    p.ask("GET", "fits")
+    p.answer(whole)
+
+
+@pytest.mark.parametrize("six", [False, True])
+def test_fragments(peer, grown, six):
+    """The kernel puts them together, in its numbers; nothing is answered here from then on."""
+    p = peer(six=six)
+    for _ in range(5):
+        p.ask("GET", "k")
+        p.answer(VALUE)
+    p.acknowledge()
+    grown()
+    for at in (24, 40, 200):
+        p.emit_fragments(encode("SET", "parts", b"p" * 600), at)
+        p.expect(b"+OK\r\n")
+        p.ask("GET", "parts")
+        p.expect(bulk(b"p" * 600))
+    grown(requests=0)
+    p.finish()
+
+
+@pytest.mark.parametrize("six", [False, True])
+def test_options_of_ip(peer, grown, six):
+    p = peer(six=six)
+    for _ in range(5):
+        p.ask("GET", "k")
+        p.answer(VALUE)
+    p.acknowledge()
+    p.emit_with_options(encode("SET", "options", "o"))
+    p.expect(b"+OK\r\n")
+    grown()
+    p.ask("GET", "options")
+    p.answer(bulk(b"o"))
     grown(requests=1)

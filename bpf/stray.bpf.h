@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What concerns a connection and is no whole segment of its client: fragments, segments with IP
+ * options, and ICMP errors about what was sent to it.  Nothing of it is answered here, but its
+ * numbers are the client's, and the kernel has to understand them.
+ */
+#ifndef XKV_STRAY_BPF_H
+#define XKV_STRAY_BPF_H
+
+#include "flow.bpf.h"
+
+#define IP_OFFSET    0x1fff
+#define IP_MORE	     0x2000
+#define IP6_OFFSET   0xfff8
+#define IP6_MORE     1
+#define TCP_QUOTED   8	 /* bytes of a TCP header that an error quotes at least */
+#define TCP_OFF_MOST 127 /* tcp_header() */
+
+/* ---- segments ---------------------------------------------------------------- */
+
+static __always_inline bool stray_ip4(struct segment *s, struct packet *p, void *cursor)
+{
+	struct iphdr *ip = cursor;
+	__u32 header;
+
+	if ((void *)(ip + 1) > p->end || ip->version != 4 || ip->ihl < 5 ||
+	    ip->protocol != IPPROTO_TCP || ip->frag_off & bpf_htons(IP_OFFSET))
+		return false;
+	header = ip->ihl * 4;
+	s->parts = !!(ip->frag_off & bpf_htons(IP_MORE));
+	p->ip4 = ip;
+	p->hosts.source[0] = ip->saddr;
+	p->hosts.dest[0] = ip->daddr;
+	barrier_var(header);
+	return parse_tcp(s, p, cursor + (header & 63), bpf_ntohs(ip->tot_len) - header, false);
+}
+
+/* Behind one header of extension. */
+static __always_inline bool stray_ip6(struct segment *s, struct packet *p, void *cursor)
+{
+	struct ipv6hdr *ip = cursor;
+	__be16 *word = (__be16 *)(ip + 1);
+	__u32 header = 8;
+	__u8 *byte = (__u8 *)word;
+
+	if ((void *)(word + 4) > p->end || ip->version != 6 || *byte != IPPROTO_TCP)
+		return false;
+	if (ip->nexthdr == IPPROTO_FRAGMENT) {
+		if (word[1] & bpf_htons(IP6_OFFSET))
+			return false;
+		s->parts = !!(word[1] & bpf_htons(IP6_MORE));
+	} else {
+		header += byte[1] * 8;
+	}
+	if (header > TCP_OFF_MOST - sizeof(*ip) - sizeof(*p->eth) - VLAN_DEPTH * 4)
+		return false;
+	p->ip6 = ip;
+	__builtin_memcpy(p->hosts.source, &ip->saddr, sizeof(p->hosts.source));
+	__builtin_memcpy(p->hosts.dest, &ip->daddr, sizeof(p->hosts.dest));
+	barrier_var(header);
+	return parse_tcp(s, p, (void *)word + (header & 127), bpf_ntohs(ip->payload_len) - header,
+			 false);
+}
+
+/*
+ * Parses a segment that parse_segment() does not.  False: it is none; but if s->parts is set it is
+ * one without the numbers in it, as no host makes them.
+ */
+__noinline int stray_segment(struct xdp_md *ctx, struct segment *s)
+{
+	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+	void *cursor;
+
+	if (!s)
+		return false;
+	s->parts = false;
+	if (parse_link(&p, &cursor, false) != CONTINUE || !parse_tags(s, p.data, cursor, p.end))
+		return false;
+	if (p.hosts.proto == bpf_htons(ETH_P_IP))
+		return stray_ip4(s, &p, cursor);
+	return p.hosts.proto == bpf_htons(ETH_P_IPV6) && stray_ip6(s, &p, cursor);
+}
+
+/* ---- errors ------------------------------------------------------------------- */
+
+/* The kernel's header needs those of libc. */
+struct icmp {
+	__u8 type, code;
+	__be16 check;
+	__be32 rest;
+};
+
+enum {
+	ICMP_UNREACHABLE = 3,
+	ICMP_TOO_LONG = 4, /* a code of it */
+	ICMP_TIME_OVER = 11,
+	ICMP_PARAMETER = 12,
+	ICMP6_TOO_LONG = 2,
+	ICMP6_ERRORS_END = 128,
+};
+
+/* An ICMP error that quotes what was sent to a client. */
+struct told {
+	__be16 *check; /* its own checksum */
+	__be32 *seq;   /* that is quoted */
+	__u32 mtu;     /* packets must not be longer; 0 = it says something else */
+};
+
+static __always_inline bool quoted(struct segment *s, struct told *t, const struct packet *p,
+				   struct tcphdr *tcp)
+{
+	if ((void *)tcp + TCP_QUOTED > p->end)
+		return false;
+	t->seq = &tcp->seq;
+	s->ip4 = p->ip4 != NULL;
+	parse_key(s, p, tcp, true);
+	return true;
+}
+
+static __always_inline bool told4(struct segment *s, struct told *t, struct packet *p, void *cursor)
+{
+	struct iphdr *ip = cursor, *sent;
+	struct icmp *icmp = (void *)(ip + 1);
+
+	sent = (void *)(icmp + 1);
+	if ((void *)(sent + 1) > p->end || ip->version != 4 || ip->ihl != 5 ||
+	    ip->protocol != IPPROTO_ICMP || ip->frag_off & bpf_htons(IP_FRAGMENT) ||
+	    sent->version != 4 || sent->ihl != 5 || sent->protocol != IPPROTO_TCP ||
+	    sent->frag_off & bpf_htons(IP_OFFSET))
+		return false;
+	if (icmp->type != ICMP_UNREACHABLE && icmp->type != ICMP_TIME_OVER &&
+	    icmp->type != ICMP_PARAMETER)
+		return false;
+	if (icmp->type == ICMP_UNREACHABLE && icmp->code == ICMP_TOO_LONG)
+		t->mtu = bpf_ntohl(icmp->rest) & 0xffff;
+	t->check = &icmp->check;
+	p->ip4 = sent;
+	p->hosts.source[0] = sent->saddr;
+	p->hosts.dest[0] = sent->daddr;
+	return quoted(s, t, p, (void *)(sent + 1));
+}
+
+static __always_inline bool told6(struct segment *s, struct told *t, struct packet *p, void *cursor)
+{
+	struct ipv6hdr *ip = cursor, *sent;
+	struct icmp *icmp = (void *)(ip + 1);
+
+	sent = (void *)(icmp + 1);
+	if ((void *)(sent + 1) > p->end || ip->version != 6 || ip->nexthdr != IPPROTO_ICMPV6 ||
+	    icmp->type >= ICMP6_ERRORS_END || sent->version != 6 || sent->nexthdr != IPPROTO_TCP)
+		return false;
+	if (icmp->type == ICMP6_TOO_LONG)
+		t->mtu = bpf_ntohl(icmp->rest);
+	t->check = &icmp->check;
+	p->ip6 = sent;
+	__builtin_memcpy(p->hosts.source, &sent->saddr, sizeof(p->hosts.source));
+	__builtin_memcpy(p->hosts.dest, &sent->daddr, sizeof(p->hosts.dest));
+	return quoted(s, t, p, (void *)(sent + 1));
+}
+
+/*
+ * The kernel's view of what it quotes.  In a reply that is under way it is the byte that the kernel
+ * sends next; in one that is acknowledged it is none that the kernel waits for.
+ */
+static __always_inline __u32 quoted_to_kernel(const struct xkv_flow *f, __u32 seq)
+{
+	return f->unacked ? ack_to_kernel(f, seq) : seq - f->injected;
+}
+
+/* Is what it quotes under way, as far as is known here?  The kernel asks for the same. */
+static __always_inline bool is_under_way(const struct xkv_flow *f, __u32 seq)
+{
+	return f->ready && BEFORE(seq, f->server_next) &&
+	       !BEFORE(quoted_to_kernel(f, seq), f->kernel_acked);
+}
+
+/*
+ * The way to the client takes no longer packets: replies become shorter, also one that is kept.
+ * What the kernel sends, too, as it is told; it may know better later (note_mss()).
+ */
+static __always_inline void obey_mtu(struct xkv_flow *f, const struct segment *s, __u32 mtu)
+{
+	__u32 headers = (s->ip4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) + TCP_HEADER +
+			(f->has_stamps ? TCP_STAMPS : 0);
+	__u32 mss = mtu > headers + XKV_TCP_MSS_MIN ? mtu - headers : XKV_TCP_MSS_MIN;
+
+	if (mss < f->mss)
+		f->mss = mss;
+}
+
+/* An error about a segment that was sent.  Of the path of a reply the kernel is told, too. */
+__noinline int stray_error(struct xdp_md *ctx, struct segment *s)
+{
+	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+	struct told t = {};
+	struct xkv_flow *f;
+	void *cursor;
+	__be32 old;
+
+	if (!s || parse_link(&p, &cursor, false) != CONTINUE)
+		return 0;
+	if (p.hosts.proto == bpf_htons(ETH_P_IP)
+		    ? !told4(s, &t, &p, cursor)
+		    : p.hosts.proto != bpf_htons(ETH_P_IPV6) || !told6(s, &t, &p, cursor))
+		return 0;
+	f = bpf_map_lookup_elem(&xkv_flows, &s->key);
+	if (!f || !flow_lock(f))
+		return 0;
+	old = *t.seq;
+	if (t.mtu && is_under_way(f, bpf_ntohl(old)))
+		obey_mtu(f, s, t.mtu);
+	if (!flow_is_plain(f)) {
+		tcp_count(XKV_TCP_C_errors);
+		*t.seq = bpf_htonl(quoted_to_kernel(f, bpf_ntohl(old)));
+		*t.check = ~fold((__u64)(__u32)~old + *t.seq + (__u16) ~*t.check);
+	}
+	flow_unlock(f);
+	return 0;
+}
+
+#endif
