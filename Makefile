@@ -100,6 +100,7 @@ $(BUILD)/loader/kernel/tcp.o: $(BUILD)/tcp.skel.h
 
 # Compiled anew when the library has come or gone.
 $(BUILD)/loader/http/http.o: XCFLAGS += $(if $(HTTP_LIBS),-DXKV_HTTP)
+$(BUILD)/loader/http/http.o: loader/http/console.html
 $(BUILD)/loader/http/http.o: $(BUILD)/http.libs
 $(BUILD)/http.libs: always
 	@mkdir -p $(@D)

@@ -13,7 +13,7 @@
  *   commands/  what a RESP command does; acl/, pubsub/, script/, tracking/: the larger topics
  *   proxy/     in front of a Redis: what passes, in which order; upstream/: the connections to it
  *   persist/   snapshots: the store to a file and back
- *   http/      metrics and probes for those who watch
+ *   http/      console, metrics and probes for those who watch
  *   util/      log, clock, text, patterns, the machine's memory
  */
 #include <errno.h>
@@ -657,6 +657,12 @@ static int find_interface(const struct config *cfg, char *err)
 	return -ENODEV;
 }
 
+/* A client that has come over HTTP. */
+static void adopt_client(void *server, int fd, const struct sockaddr *peer)
+{
+	server_adopt(server, fd, peer);
+}
+
 static int start(struct xkvd *x, const struct options *o, char *err)
 {
 	int ret = find_interface(x->cfg, err);
@@ -678,7 +684,7 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 		ret = attach(x, o, err);
 	if (ret)
 		return ret;
-	http_serve(x->http, metrics_text, x->server);
+	http_serve(x->http, metrics_text, adopt_client, x->server);
 	say_ready(x);
 	return 0;
 }

@@ -20,7 +20,8 @@ SO_VERSION := $(VERSION)
 SO_NAME    := libxkv.so.0
 MAN_PAGES   = $(wildcard docs/*.[1-8])
 DOC_FILES   = README.md CHANGELOG.md CONTRIBUTING.md LICENSE \
-	      $(wildcard docs/*.md docs/figures/*.svg docs/figures/*.md)
+	      $(wildcard docs/*.md docs/figures/*.svg docs/figures/*.md \
+			docs/figures/*.png)
 D           = $(DESTDIR)
 
 # at INPUT OUTPUT MODE: installs a file with its @PLACES@ filled in

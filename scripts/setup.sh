@@ -5,7 +5,7 @@
 # xkv on Debian 12 and Ubuntu 24.04 (and newer), after listing them.
 #
 #   scripts/setup.sh [--check] [build] [demo] [test] [lint] [kernels] [compilers]
-#                    [packages] [coverage]
+#                    [packages] [browser] [coverage]
 #
 # Without a group it takes build, demo and test.
 #
@@ -94,6 +94,9 @@ packages lintian       checks them
 packages rpm           rpmbuild (make rpm)
 packages rpmlint       checks these
 packages mmdebstrap    a clean root to install them in
+browser ?chromium        the web console is tried in it
+browser ?chromium-driver drives it
+browser ?python3-selenium for the test
 coverage gcovr         sums up what gcov counts (make coverage)
 END
 	[[ " ${groups[*]} " != *' compilers '* ]] || # only then: apt takes a second
@@ -196,7 +199,8 @@ check_only=0 groups=()
 for arg; do
 	case $arg in
 	--check) check_only=1 ;;
-	build | demo | test | lint | kernels | compilers | coverage) groups+=("$arg") ;;
+	build | demo | test | lint | kernels | compilers | packages | browser | coverage)
+		groups+=("$arg") ;;
 	*) usage ;;
 	esac
 done

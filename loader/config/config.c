@@ -93,7 +93,7 @@ static const struct directive table[] = {
 	{ "tls-replication", &type_fixed, 0, "no", 0, 0, 0, NULL, "no", "there is no replication" },
 	{ "tls-cluster", &type_fixed, 0, "no", 0, 0, 0, NULL, "no", "there is no cluster bus" },
 	{ "http-port", &type_number, AT(http_port), "0", 0, 65535, PROTECTED, NULL, "PORT",
-	  "HTTP port of /metrics, /healthz and /readyz; 0: none" },
+	  "HTTP port of a console, /metrics, /healthz and /readyz; 0: none" },
 	{ "http-bind", &type_string, AT(http_bind), "127.0.0.1", 1, 63, PROTECTED, NULL, "ADDRESS",
 	  "address for http-port; whoever reaches it may read the metrics" },
 	{ "unixsocket", &type_string, AT(unixsocket), "", 0, PATH_OF_SOCKET_MAX, PROTECTED, NULL, "PATH",

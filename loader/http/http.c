@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* /metrics, /healthz and /readyz, with libmicrohttpd. */
+/* The console, its commands, /metrics, /healthz and /readyz, with libmicrohttpd. */
 #include "http.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 
 #ifdef XKV_HTTP
 
+#include <arpa/inet.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <poll.h>
@@ -19,6 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "relay.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/thread.h"
@@ -28,10 +30,22 @@
 #define REQUEST_SECONDS	 15    /* from one reply, or the connection, to the end of the next */
 #define IDLE_SECONDS	 10
 #define ACCEPT_PAUSE_MS	 100 /* when file descriptors have run out */
-#define TEXT_SECONDS	 10  /* that a text may take to be made */
+#define TEXT_SECONDS	 10  /* that a text, or commands, may take */
+#define POLLED		 3   /* by http_main(), beside the replies */
 #define SILENT_SECONDS	 10  /* without http_ready(): the event loop stands still */
 
-/* While it waits for a text, its connection is suspended. */
+/* The type of what goes to /command: one that a browser asks our leave for, which it never gets. */
+#define RESP_TYPE "application/resp"
+
+/* The page, from console.html. */
+extern const char console_page[], console_page_end[];
+__asm__(".pushsection .rodata\n"
+	".global console_page, console_page_end\n"
+	"console_page: .incbin \"loader/http/console.html\"\n"
+	"console_page_end:\n"
+	".popsection");
+
+/* While it waits for a text, or for replies, its connection is suspended. */
 enum wait { WAITS_NOT, WAITS, HAS_WAITED, HAS_WAITED_IN_VAIN };
 
 /* A connection, and the request that it has now. */
@@ -42,6 +56,14 @@ struct visitor {
 	double since; /* it has come, has got a reply, or waits; by monotonic_seconds() */
 	enum wait wait;
 	enum metrics_format format; /* of the text that it waits for */
+	struct relay *relay;	    /* its commands; NULL = it waits for a text, if it waits */
+	enum relay_state replied;
+};
+
+/* Commands of a visitor, on their way to the server. */
+struct newcomer {
+	int fd;
+	struct sockaddr_storage address;
 };
 
 TAILQ_HEAD(visitors, visitor);
@@ -58,13 +80,18 @@ struct http {
 	/* of the thread */
 	struct visitors visitors; /* by `since` */
 	unsigned int count;
+	struct MHD_Response *console;
 	struct MHD_Response *page[METRICS_FORMATS]; /* the last text; NULL: none, or no memory */
 	bool asked;				    /* http_make() has not answered yet */
 
 	/* of both threads, with the lock */
 	pthread_mutex_t lock;
 	http_text_fn *text;
+	http_adopt_fn *adopt;
 	void *arg;
+	struct newcomer newcomer[HTTP_CONNECTIONS];
+	unsigned int newcomers;
+	bool wants;		    /* a text */
 	enum metrics_format format; /* of what is asked for, and of `made` */
 	char *made;
 	size_t made_len;
@@ -87,17 +114,39 @@ static void untell(int fd)
 	eventfd_read(fd, &value);
 }
 
+static void let_in(struct http *h)
+{
+	struct newcomer n;
+
+	for (;;) {
+		pthread_mutex_lock(&h->lock);
+		if (!h->newcomers) {
+			pthread_mutex_unlock(&h->lock);
+			return;
+		}
+		n = h->newcomer[--h->newcomers];
+		pthread_mutex_unlock(&h->lock);
+		h->adopt(h->arg, n.fd, (struct sockaddr *)&n.address);
+	}
+}
+
 bool http_make(void *arg)
 {
 	enum metrics_format format;
 	struct http *h = arg;
-	char *text;
 	size_t len = 0;
+	char *text;
+	bool wants;
 
 	untell(h->wanted);
+	let_in(h);
 	pthread_mutex_lock(&h->lock);
 	format = h->format;
+	wants = h->wants;
+	h->wants = false;
 	pthread_mutex_unlock(&h->lock);
+	if (!wants)
+		return false;
 	text = h->text(h->arg, format, &len);
 	pthread_mutex_lock(&h->lock);
 	h->made = text;
@@ -114,13 +163,14 @@ static void ask(struct http *h)
 	struct visitor *v;
 
 	TAILQ_FOREACH(v, &h->visitors, link)
-		if (v->wait == WAITS)
+		if (v->wait == WAITS && !v->relay)
 			break;
 	if (!v || h->asked)
 		return;
 	h->asked = true;
 	pthread_mutex_lock(&h->lock);
 	h->format = v->format;
+	h->wants = true;
 	pthread_mutex_unlock(&h->lock);
 	tell(h->wanted);
 }
@@ -157,16 +207,17 @@ static void take_text(struct http *h)
 		MHD_destroy_response(h->page[h->format]);
 	h->page[h->format] = page;
 	TAILQ_FOREACH(v, &h->visitors, link)
-		if (v->wait == WAITS && v->format == h->format)
+		if (v->wait == WAITS && !v->relay && v->format == h->format)
 			resume(v, page ? HAS_WAITED : HAS_WAITED_IN_VAIN);
 }
 
 /* ---- requests ------------------------------------------------------------------ */
 
-static enum MHD_Result reply(struct MHD_Connection *c, unsigned int status, const char *text)
+static enum MHD_Result reply_text(struct MHD_Connection *c, unsigned int status, const char *text,
+				  enum MHD_ResponseMemoryMode mode)
 {
-	struct MHD_Response *r = MHD_create_response_from_buffer(
-		strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_PERSISTENT);
+	struct MHD_Response *r =
+		MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, mode);
 	enum MHD_Result ret;
 
 	if (!r)
@@ -177,6 +228,32 @@ static enum MHD_Result reply(struct MHD_Connection *c, unsigned int status, cons
 	ret = MHD_queue_response(c, status, r);
 	MHD_destroy_response(r);
 	return ret;
+}
+
+static enum MHD_Result reply(struct MHD_Connection *c, unsigned int status, const char *text)
+{
+	return reply_text(c, status, text, MHD_RESPMEM_PERSISTENT);
+}
+
+static struct MHD_Response *make_console(void)
+{
+	/* Nothing is loaded from elsewhere, sent elsewhere, or shown inside another page. */
+	static const char policy[] =
+		"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+		"connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+		"frame-ancestors 'none'";
+	struct MHD_Response *r = MHD_create_response_from_buffer(
+		(size_t)(console_page_end - console_page), (void *)(uintptr_t)console_page,
+		MHD_RESPMEM_PERSISTENT);
+
+	if (!r)
+		return NULL;
+	MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/html; charset=utf-8");
+	MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+	MHD_add_response_header(r, "Content-Security-Policy", policy);
+	MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+	MHD_add_response_header(r, "Referrer-Policy", "no-referrer");
+	return r;
 }
 
 static const char *why_not_ready(struct http *h)
@@ -199,28 +276,196 @@ static void renew(struct http *h, struct visitor *v)
 	TAILQ_INSERT_TAIL(&h->visitors, v, link);
 }
 
+static bool serves(struct http *h)
+{
+	bool yes;
+
+	pthread_mutex_lock(&h->lock);
+	yes = h->text;
+	pthread_mutex_unlock(&h->lock);
+	return yes;
+}
+
+static void wait_for_it(struct http *h, struct visitor *v)
+{
+	v->wait = WAITS;
+	renew(h, v);
+	MHD_suspend_connection(v->connection);
+}
+
 static enum MHD_Result reply_metrics(struct http *h, struct MHD_Connection *c, struct visitor *v)
 {
-	bool serves;
-
 	if (v->wait == HAS_WAITED)
 		return MHD_queue_response(c, MHD_HTTP_OK, h->page[v->format]);
 	if (v->wait == HAS_WAITED_IN_VAIN)
 		return reply(c, MHD_HTTP_SERVICE_UNAVAILABLE,
 			     "the figures could not be read in time\n");
-	pthread_mutex_lock(&h->lock);
-	serves = h->text;
-	pthread_mutex_unlock(&h->lock);
-	if (!serves)
+	if (!serves(h))
 		return reply(c, MHD_HTTP_SERVICE_UNAVAILABLE, "loading\n");
 	v->format = openmetrics_accepted(
 		MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT));
-	v->wait = WAITS;
-	renew(h, v);
-	MHD_suspend_connection(c);
+	wait_for_it(h, v);
 	ask(h);
 	return MHD_YES;
 }
+
+/* ---- commands ------------------------------------------------------------------ */
+
+/*
+ * Where a name is that an attacker may have, it may be his page that asks, after a change of its
+ * address (DNS rebinding).  An address, or this machine's own name, is nobody else's.
+ */
+static bool is_own_host(const char *host)
+{
+	static const char localhost[] = "localhost";
+	char text[INET6_ADDRSTRLEN + 2];
+	struct in6_addr address;
+	bool v6 = host && host[0] == '[';
+	size_t len;
+
+	if (!host || (!strncasecmp(host, localhost, strlen(localhost)) &&
+		      strchr(":", host[strlen(localhost)])))
+		return true;
+	host += v6;
+	len = strcspn(host, v6 ? "]" : ":");
+	if (len >= sizeof(text))
+		return false;
+	memcpy(text, host, len);
+	text[len] = '\0';
+	return inet_pton(v6 ? AF_INET6 : AF_INET, text, &address) == 1;
+}
+
+/* Before the body is read: why the request is refused; NULL = it is not. */
+static const char *refused(struct http *h, struct MHD_Connection *c, unsigned int *status)
+{
+	const char *type =
+		MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_TYPE);
+
+	*status = MHD_HTTP_UNSUPPORTED_MEDIA_TYPE;
+	if (!type || strcasecmp(type, RESP_TYPE))
+		return "commands are of the Content-Type " RESP_TYPE "\n";
+	*status = MHD_HTTP_FORBIDDEN;
+	if (!MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION) &&
+	    !is_own_host(MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST)))
+		return "without user and password the host has to be an address or localhost\n";
+	*status = MHD_HTTP_SERVICE_UNAVAILABLE;
+	return serves(h) ? NULL : "loading\n";
+}
+
+/* A request that is refused before its end closes the connection: the rest is not read. */
+static enum MHD_Result begin_commands(struct http *h, struct MHD_Connection *c, struct visitor *v)
+{
+	unsigned int status;
+	const char *why = refused(h, c, &status);
+
+	if (why)
+		return reply(c, status, why);
+	relay_free(v->relay);
+	v->relay = relay_new();
+	return v->relay ? MHD_YES : MHD_NO;
+}
+
+/* To the server, as a client at the visitor's address. */
+static bool hand_over(struct http *h, struct MHD_Connection *c, int fd)
+{
+	const struct sockaddr *peer =
+		MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
+	struct newcomer n = { .fd = fd };
+	bool room;
+
+	memcpy(&n.address, peer,
+	       peer->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+					  : sizeof(struct sockaddr_in6));
+	pthread_mutex_lock(&h->lock);
+	room = h->newcomers < HTTP_CONNECTIONS; /* whoever gave up may still be among them */
+	if (room)
+		h->newcomer[h->newcomers++] = n;
+	pthread_mutex_unlock(&h->lock);
+	if (room)
+		tell(h->wanted);
+	else
+		close(fd);
+	return room;
+}
+
+static enum MHD_Result execute(struct http *h, struct MHD_Connection *c, struct visitor *v)
+{
+	char *password = NULL;
+	char *user = MHD_basic_auth_get_username_password(c, &password);
+	int fd = relay_begin(v->relay, user, password ? password : "");
+
+	if (password)
+		explicit_bzero(password, strlen(password));
+	MHD_free(user);
+	MHD_free(password);
+	if (fd < 0 || !hand_over(h, c, fd))
+		return reply(c, MHD_HTTP_SERVICE_UNAVAILABLE, "too many commands at once\n");
+	wait_for_it(h, v);
+	return MHD_YES;
+}
+
+static enum MHD_Result reply_replies(struct MHD_Connection *c, struct relay *relay)
+{
+	const char *why = relay_refused(relay);
+	struct MHD_Response *r;
+	enum MHD_Result ret;
+
+	if (why)
+		return reply_text(c,
+				  !strncmp(why, "WRONGPASS", 9) || !strncmp(why, "NOAUTH", 6)
+					  ? MHD_HTTP_UNAUTHORIZED
+					  : MHD_HTTP_SERVICE_UNAVAILABLE,
+				  why, MHD_RESPMEM_MUST_COPY);
+	r = MHD_create_response_from_buffer(relay->replies_len, relay->replies,
+					    MHD_RESPMEM_MUST_FREE);
+	if (!r)
+		return MHD_NO;
+	relay->replies = NULL;
+	MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, RESP_TYPE);
+	MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+	ret = MHD_queue_response(c, MHD_HTTP_OK, r);
+	MHD_destroy_response(r);
+	return ret;
+}
+
+static enum MHD_Result end_commands(struct http *h, struct MHD_Connection *c, struct visitor *v)
+{
+	if (v->relay->refused) /* said at the end: nothing can be replied in the middle of a body */
+		return reply(c, MHD_HTTP_CONTENT_TOO_LARGE, "the commands are too long\n");
+	if (v->wait == WAITS_NOT)
+		return execute(h, c, v);
+	if (v->wait == HAS_WAITED_IN_VAIN)
+		return reply(c, MHD_HTTP_GATEWAY_TIMEOUT, "the commands take too long\n");
+	if (v->replied == RELAY_DONE)
+		return reply_replies(c, v->relay);
+	return reply(c, MHD_HTTP_INTERNAL_SERVER_ERROR,
+		     v->replied == RELAY_TOO_LONG ? "the replies are too long\n"
+						  : "there is no memory for the replies\n");
+}
+
+/* Called for the head of a request, for each part of its body, at its end, and when resumed. */
+static enum MHD_Result on_commands(struct http *h, struct MHD_Connection *c, struct visitor *v,
+				   const char *body, size_t *body_len, void **seen)
+{
+	if (!*seen) {
+		*seen = v;
+		return begin_commands(h, c, v);
+	}
+	if (!*body_len)
+		return end_commands(h, c, v);
+	relay_take(v->relay, body, *body_len);
+	*body_len = 0;
+	return MHD_YES;
+}
+
+static void read_replies(struct visitor *v)
+{
+	v->replied = relay_read(v->relay);
+	if (v->replied != RELAY_MORE)
+		resume(v, HAS_WAITED);
+}
+
+/* ---- any request --------------------------------------------------------------- */
 
 static struct visitor *visitor_of(struct MHD_Connection *c)
 {
@@ -240,19 +485,25 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 	(void)body;
 	if (!v)
 		return MHD_NO;
+	if (!strcmp(method, MHD_HTTP_METHOD_POST) && !strcmp(path, "/command"))
+		return on_commands(h, c, v, body, body_len, seen);
 	if (strcmp(method, MHD_HTTP_METHOD_GET) && strcmp(method, MHD_HTTP_METHOD_HEAD))
-		return reply(c, MHD_HTTP_METHOD_NOT_ALLOWED, "GET and HEAD only\n");
+		return reply(c, MHD_HTTP_METHOD_NOT_ALLOWED,
+			     "GET and HEAD, and POST of /command only\n");
 	if (!*seen || *body_len) {
 		*seen = v;
 		*body_len = 0;
 		return MHD_YES;
 	}
+	if (!strcmp(path, "/"))
+		return MHD_queue_response(c, MHD_HTTP_OK, h->console);
 	if (!strcmp(path, "/metrics"))
 		return reply_metrics(h, c, v);
 	if (!strcmp(path, "/healthz"))
 		return reply(c, MHD_HTTP_OK, "ok\n");
 	if (strcmp(path, "/readyz"))
-		return reply(c, MHD_HTTP_NOT_FOUND, "there are /metrics, /healthz and /readyz\n");
+		return reply(c, MHD_HTTP_NOT_FOUND,
+			     "there are /, /metrics, /healthz and /readyz\n");
 	why = why_not_ready(h);
 	return why ? reply(c, MHD_HTTP_SERVICE_UNAVAILABLE, why) : reply(c, MHD_HTTP_OK, "ok\n");
 }
@@ -268,6 +519,8 @@ static void on_answered(void *arg, struct MHD_Connection *c, void **seen,
 	if (!v)
 		return;
 	v->wait = WAITS_NOT;
+	relay_free(v->relay);
+	v->relay = NULL;
 	renew(h, v);
 }
 
@@ -293,6 +546,7 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **context,
 		TAILQ_REMOVE(&h->visitors, v, link);
 		h->count--;
 		*context = NULL;
+		relay_free(v->relay);
 		free(v);
 	}
 }
@@ -345,11 +599,33 @@ static void tend(struct http *h)
 	}
 }
 
+/* What is polled for those who wait for replies: as many as it returns. */
+static unsigned int poll_replies(const struct http *h, struct pollfd *fds)
+{
+	const struct visitor *v;
+	unsigned int count = 0;
+
+	TAILQ_FOREACH(v, &h->visitors, link)
+		if (v->wait == WAITS && v->relay)
+			fds[count++] = (struct pollfd){ .fd = v->relay->fd, .events = POLLIN };
+	return count;
+}
+
+/* The visitors are the same as in poll_replies(). */
+static void take_replies(struct http *h, const struct pollfd *fds)
+{
+	struct visitor *v;
+
+	TAILQ_FOREACH(v, &h->visitors, link)
+		if (v->wait == WAITS && v->relay && (fds++)->revents)
+			read_replies(v);
+}
+
 static void *http_main(void *arg)
 {
 	struct http *h = arg;
 	const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-	struct pollfd fds[] = {
+	struct pollfd fds[POLLED + HTTP_CONNECTIONS] = {
 		{ .fd = h->wake, .events = POLLIN },
 		{ .fd = h->listener, .events = POLLIN },
 		{ .fd = info->epoll_fd, .events = POLLIN },
@@ -361,12 +637,13 @@ static void *http_main(void *arg)
 
 		if (MHD_get_timeout(h->daemon, &wait) == MHD_YES && wait < 1000)
 			timeout = (int)wait;
-		poll(fds, 3, timeout);
+		poll(fds, POLLED + poll_replies(h, fds + POLLED), timeout);
 		if (fds[0].revents) {
 			untell(h->wake);
 			take_text(h);
 			ask(h);
 		}
+		take_replies(h, fds + POLLED);
 		if (fds[1].revents)
 			take_connections(h);
 		tend(h);
@@ -451,6 +728,8 @@ int http_open(const struct config *cfg, struct http **out, char *err, size_t err
 	if (h->listener < 0)
 		ret = h->listener;
 	if (!ret && h->wake >= 0 && h->wanted >= 0)
+		h->console = make_console();
+	if (h->console)
 		h->daemon = daemon_new(h);
 	if (h->daemon && !thread_without_signals(&h->thread, http_main, h))
 		h->started = true;
@@ -462,7 +741,8 @@ int http_open(const struct config *cfg, struct http **out, char *err, size_t err
 		http_close(h);
 		return ret;
 	}
-	log_notice("metrics are at http://%s:%u/metrics", cfg->http_bind, cfg->http_port);
+	log_notice("the console is at http://%s:%u/, metrics at /metrics", cfg->http_bind,
+		   cfg->http_port);
 	*out = h;
 	return 0;
 }
@@ -485,6 +765,10 @@ void http_close(struct http *h)
 		MHD_run(h->daemon); /* they are told */
 	if (h->daemon)
 		MHD_stop_daemon(h->daemon);
+	if (h->console)
+		MHD_destroy_response(h->console);
+	while (h->newcomers)
+		close(h->newcomer[--h->newcomers].fd);
 	for (unsigned int i = 0; i < METRICS_FORMATS; i++)
 		if (h->page[i])
 			MHD_destroy_response(h->page[i]);
@@ -504,11 +788,12 @@ int http_fd(const struct http *h)
 	return h->wanted;
 }
 
-void http_serve(struct http *h, http_text_fn *text, void *arg)
+void http_serve(struct http *h, http_text_fn *text, http_adopt_fn *adopt, void *arg)
 {
 	if (!h)
 		return;
 	pthread_mutex_lock(&h->lock);
+	h->adopt = adopt;
 	h->text = text;
 	h->arg = arg;
 	pthread_mutex_unlock(&h->lock);
@@ -546,10 +831,11 @@ int http_fd(const struct http *h)
 	return -1;
 }
 
-void http_serve(struct http *h, http_text_fn *text, void *arg)
+void http_serve(struct http *h, http_text_fn *text, http_adopt_fn *adopt, void *arg)
 {
 	(void)h;
 	(void)text;
+	(void)adopt;
 	(void)arg;
 }
 

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -63,6 +64,17 @@ static const struct transport unix_socket = {
 	.read = socket_read, .writev = socket_writev, .finish = unix_finish, .close = socket_close
 };
 
+static void pair_close(struct connection *conn)
+{
+	free(conn->peer);
+	conn->peer = NULL;
+	socket_close(conn);
+}
+
+static const struct transport pair = {
+	.read = socket_read, .writev = socket_writev, .finish = unix_finish, .close = pair_close
+};
+
 void connection_tcp(struct connection *conn, int fd, unsigned int keepalive)
 {
 	int on = 1, idle = (int)keepalive, interval = idle / 3 ? idle / 3 : 1, count = 3;
@@ -81,6 +93,20 @@ void connection_tcp(struct connection *conn, int fd, unsigned int keepalive)
 void connection_unix(struct connection *conn, int fd)
 {
 	*conn = (struct connection){ .transport = &unix_socket, .fd = fd };
+}
+
+bool connection_pair(struct connection *conn, int fd, const struct sockaddr *peer)
+{
+	*conn = (struct connection){ .transport = &pair, .fd = fd };
+	conn->peer = calloc(1, sizeof(*conn->peer));
+	if (!conn->peer) {
+		pair_close(conn);
+		return false;
+	}
+	memcpy(conn->peer, peer,
+	       peer->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+					  : sizeof(struct sockaddr_in6));
+	return true;
 }
 
 size_t connection_memory(const struct connection *conn)
@@ -116,6 +142,8 @@ bool connection_is_local(const struct connection *conn)
 	struct sockaddr_storage addr;
 	socklen_t len = sizeof(addr);
 
+	if (conn->peer)
+		return address_is_loopback((struct sockaddr *)conn->peer);
 	return !getpeername(conn->fd, (struct sockaddr *)&addr, &len) &&
 	       (addr.ss_family == AF_UNIX || address_is_loopback((struct sockaddr *)&addr));
 }
@@ -125,6 +153,10 @@ void connection_address(const struct connection *conn, bool peer, char text[ADDR
 	struct sockaddr_storage addr = { .ss_family = AF_UNSPEC };
 	socklen_t len = sizeof(addr);
 
+	if (peer && conn->peer) {
+		address_text((struct sockaddr *)conn->peer, text);
+		return;
+	}
 	/* The peer's end of a Unix socket has no name. */
 	peer &= !connection_is_unix(conn);
 	if (peer ? getpeername(conn->fd, (struct sockaddr *)&addr, &len)

@@ -51,6 +51,8 @@ struct connection {
 	bool write_needs_read; /* the last write waits until fd is readable */
 	int broken;	       /* errno after which nothing is possible any more, 0 = none */
 	const char *error;     /* what broke it, if it was TLS (EPROTO); static */
+
+	struct sockaddr_storage *peer; /* owned; NULL = the kernel knows it */
 };
 
 /* For transports that are made of it. */
@@ -62,6 +64,12 @@ void connection_tcp(struct connection *conn, int fd, unsigned int keepalive);
 /* Takes over a connected, non-blocking Unix socket. */
 void connection_unix(struct connection *conn, int fd);
 bool connection_is_unix(const struct connection *conn);
+
+/*
+ * Takes over one end of a non-blocking pair of sockets, whose other end xkvd has itself, for a
+ * client at this address.  False, and the socket is closed: no memory.
+ */
+bool connection_pair(struct connection *conn, int fd, const struct sockaddr *peer);
 
 enum peer_state { PEER_THERE, PEER_SENDS_NO_MORE, PEER_GONE };
 enum peer_state connection_peer(const struct connection *conn);

@@ -129,14 +129,12 @@ static struct worker *least_worker(struct server *s)
 	return least;
 }
 
-static void accepted(const struct listener *l, int fd, const struct sockaddr *peer)
+static void accepted(const struct listener *l, struct connection conn, const struct sockaddr *peer)
 {
 	struct server *s = l->srv;
 	struct worker *w = least_worker(s);
 	const char *why = s->opt.refuse ? s->opt.refuse(s->opt.net_arg, peer) : NULL;
-	struct connection conn;
 
-	connection_of(&conn, l, fd);
 	if (why) {
 		w->stat[STAT_REFUSED]++;
 		log_refused(s, peer);
@@ -151,6 +149,16 @@ static void accepted(const struct listener *l, int fd, const struct sockaddr *pe
 	worker_wake(w);
 }
 
+void server_adopt(struct server *s, int fd, const struct sockaddr *peer)
+{
+	const struct listener none = { .kind = LISTEN_UNIX, .srv = s };
+	struct connection conn;
+
+	worker_take_all(s->worker[0]);
+	if (connection_pair(&conn, fd, peer))
+		accepted(&none, conn, peer);
+}
+
 static void on_connection(struct ev_loop *loop, ev_io *w, int events)
 {
 	struct listener *l = w->data;
@@ -161,11 +169,13 @@ static void on_connection(struct ev_loop *loop, ev_io *w, int events)
 	for (unsigned int i = 0; i < ACCEPTS_A_ROUND; i++) {
 		struct sockaddr_storage peer;
 		socklen_t len = sizeof(peer);
+		struct connection conn;
 		int fd = accept4(w->fd, (struct sockaddr *)&peer, &len,
 				 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
-			accepted(l, fd, (struct sockaddr *)&peer);
+			connection_of(&conn, l, fd);
+			accepted(l, conn, (struct sockaddr *)&peer);
 			continue;
 		}
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)

@@ -76,6 +76,13 @@ int server_listen(struct server *s, char *err, size_t err_len);
 void server_follow_addresses(struct server *s);
 
 /*
+ * A client that has come by another way, from this address: it is admitted, or turned away, as if
+ * it had connected by TCP.  `fd` is an end of a non-blocking pair of sockets, and is the server's
+ * from now on.
+ */
+void server_adopt(struct server *s, int fd, const struct sockaddr *peer);
+
+/*
  * Calls cb whenever `fd` (not owned) is readable, until the server is freed, and while it returns
  * true also once in each round of the loop, which then does not wait.  The fd must be non-blocking
  * and cb must bound what it does in one call.  0 or -ENOMEM.

@@ -326,7 +326,7 @@ def test_prometheus_scrapes(xkv, tmp_path):
 def test_probes(xkv):
     for path in "/healthz", "/readyz":
         assert get(xkv, path)[::2] == (200, "ok\n")
-    status, _, text = get(xkv, "/")
+    status, _, text = get(xkv, "/none")
     assert status == 404 and "/metrics" in text
     assert get(xkv, "/metrics/../etc/passwd")[0] == 404
     status, headers, text = get(xkv, "/metrics", method="HEAD")

@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: unsanitized
+# tests/run: seconds 6
+"""The console at http-port, and the commands that it sends; in a browser where there is one."""
+import base64
+import concurrent.futures
+import contextlib
+import http.client
+import shutil
+import socket
+import time
+
+import pytest
+from conftest import BUILD, run
+from respserver import encode, free_port, in_kernel, wait_for
+
+pytest_plugins = ["respserver"]
+
+RESP = {"Content-Type": "application/resp"}
+LONG_REPLIES = 4 << 20  # RELAY_REPLIES of loader/http/relay.h
+LONG_COMMANDS = 65536  # RELAY_COMMANDS
+
+
+@pytest.fixture(scope="module")
+def daemon(privileged, no_process_stays, tmp_path_factory):
+    if "libmicrohttpd" not in run("ldd", BUILD / "xkvd").stdout:
+        pytest.skip("this xkvd was built without libmicrohttpd")
+    web = free_port()
+    with in_kernel(tmp_path_factory.mktemp("xkv"), "--http-port", str(web), "--maxmemory", "64mb",
+                   "--enable-debug-command", "local") as d:
+        d.web = web
+        yield d
+
+
+@pytest.fixture
+def own(daemon):
+    with daemon.connect() as c:
+        c.call("FLUSHALL")
+        for user, rules in (("default", ("on", "nopass", "~*", "&*", "+@all")),
+                            ("reader", ("reset", "on", ">secret", "~r:*", "+@read",
+                                        "+acl|whoami", "+select", "+hello"))):
+            c.call("ACL", "SETUSER", user, *rules)
+        yield c
+
+
+def request(daemon, method, path, body=None, headers=None, timeout=20):
+    conn = http.client.HTTPConnection("127.0.0.1", daemon.web, timeout=timeout)
+    try:
+        conn.request(method, path, body, headers or {})
+        answer = conn.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        conn.close()
+
+
+def basic(user, password):
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def command(daemon, *commands, user=None, **headers):
+    """Status and body."""
+    headers = {**RESP, **headers}
+    if user:
+        headers["Authorization"] = basic(*user)
+    body = b"".join(encode(*c) if isinstance(c, (list, tuple)) else c for c in commands)
+    status, _, answer = request(daemon, "POST", "/command", body, headers)
+    return status, answer
+
+
+def replies(answer):
+    """Behind that to HELLO, which is a map of seven, and before that to QUIT."""
+    assert answer.startswith(b"%7\r\n") and answer.endswith(b"+OK\r\n")
+    _, _, rest = answer.partition(b"$7\r\nmodules\r\n*0\r\n")
+    return rest.removesuffix(b"+OK\r\n")
+
+
+def test_page(daemon):
+    status, headers, page = request(daemon, "GET", "/")
+    assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
+    assert page.startswith(b"<!doctype html>") and page.endswith(b"</html>\n")
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert b"http:" not in page.replace(b"http://www.w3.org/2000/svg", b"")
+    assert b"https:" not in page
+    assert request(daemon, "HEAD", "/")[0] == 200
+
+
+def test_commands(daemon, own):
+    assert replies(command(daemon, ["SET", "a", "1\r\n2"], ["GET", "a"], ["INCR", "a"])[1]) == (
+        b"+OK\r\n$4\r\n1\r\n2\r\n-ERR value is not an integer or out of range\r\n")
+    assert own.call("GET", "a") == b"$4\r\n1\r\n2\r\n"
+    assert replies(command(daemon, ["GET", "none"])[1]) == b"_\r\n"  # RESP3
+    assert replies(command(daemon)[1]) == b""
+
+
+def test_as_a_client_at_the_address_of_the_visitor(daemon, own):
+    listed = command(daemon, ["CLIENT", "LIST"])[1]
+    assert b" addr=127.0.0.1:" in listed and b" user=default" in listed
+    assert replies(command(daemon, ["DEBUG", "SLEEP", 0])[1]) == b"+OK\r\n"
+    wait_for(lambda: own.call("INFO", "clients").find(b"connected_clients:1\r\n") > 0,
+             "the client to be gone")
+
+
+def test_rights(daemon, own):
+    own.call("MSET", "r:a", 1, "b", 2)
+    reader = ("reader", "secret")
+    assert replies(command(daemon, ["ACL", "WHOAMI"], ["GET", "r:a"], user=reader)[1]) == (
+        b"$6\r\nreader\r\n$1\r\n1\r\n")
+    for words in (["GET", "b"], ["SET", "r:a", 3], ["CLIENT", "LIST"]):
+        assert replies(command(daemon, words, user=reader)[1]).startswith(b"-NOPERM")
+    before = own.call("ACL", "LOG")
+    for wrong in (("reader", "x"), ("nobody", "x"), ("reader", "")):
+        status, why = command(daemon, ["GET", "r:a"], user=wrong)
+        assert status == 401 and why.startswith(b"WRONGPASS")
+    assert own.call("ACL", "LOG") != before
+
+
+def test_default_user_with_a_password(daemon, own):
+    own.call("ACL", "SETUSER", "default", "resetpass", ">pass")
+    with contextlib.ExitStack() as stack:
+        stack.callback(own.call, "ACL", "SETUSER", "default", "nopass")
+        status, why = command(daemon, ["GET", "a"])
+        assert status == 401 and why.startswith(b"NOAUTH")
+        assert replies(command(daemon, ["GET", "a"], user=("default", "pass"))[1]) == b"_\r\n"
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"},
+                                     {"Content-Type": "application/x-www-form-urlencoded"}])
+def test_pages_of_others_cannot(daemon, own, headers):
+    """A browser sends these types for any page, ours only after a question that gets no answer."""
+    assert request(daemon, "POST", "/command", encode("SET", "a", 1), headers)[0] == 415
+    assert request(daemon, "GET", "/command")[0] == 404
+    assert request(daemon, "OPTIONS", "/command", None,
+                   {"Access-Control-Request-Method": "POST"})[0] == 405
+    assert own.call("EXISTS", "a") == b":0\r\n"
+
+
+@pytest.mark.parametrize("host, may", [
+    ("127.0.0.1", True), ("127.0.0.1:80", True), ("[::1]:80", True), ("[fe80::1]", True),
+    ("localhost", True), ("LOCALHOST:99", True), ("localhost.evil.com", False), ("", False),
+    ("evil.com", False), ("127.0.0.1.evil.com", False), ("[evil.com]", False), ("::1", False),
+    ("1" * 300, False)])
+def test_names_of_others_cannot(daemon, own, host, may):
+    """Without a password: the name may be an attacker's, who lets it stand for our address."""
+    assert command(daemon, ["PING"], Host=host)[0] == (200 if may else 403)
+    assert command(daemon, ["PING"], Host=host, user=("default", "any"))[0] == 200
+
+
+@pytest.mark.parametrize("commands", [
+    b"*2\r\n$3\r\nGET\r\n", b"*2\r\n$3\r\nGET\r\n$100\r\nabc", b"\xff\x00", b"*1\r\n$-5\r\n",
+    encode("MULTI") + encode("SET", "a", 1), encode("SUBSCRIBE", "x"), encode("MONITOR"),
+    encode("CLIENT", "REPLY", "OFF") + encode("PING"), encode("QUIT") + encode("SET", "a", 1),
+    encode("WAITAOF", 0, 0, 0), encode("CLIENT", "KILL", "ID", 0)])
+def test_odd_commands(daemon, own, commands):
+    began = time.monotonic()
+    status, _ = command(daemon, commands)
+    assert status in (200, 503) and time.monotonic() - began < 8
+    assert own.call("EXISTS", "a") == b":0\r\n"
+
+
+def test_limits(daemon, own):
+    value = b"x" * (1 << 20)
+    own.call("SET", "large", value)
+    few = LONG_REPLIES // len(value) - 1
+    assert replies(command(daemon, *[["GET", "large"]] * few)[1]).count(value) == few
+    status, why = command(daemon, *[["GET", "large"]] * (few + 2))
+    assert status == 500 and b"too long" in why
+    fits = LONG_COMMANDS - len(encode("SET", "b", "x" * 60000)) + 60000
+    assert replies(command(daemon, ["SET", "b", "x" * fits])[1]) == b"+OK\r\n"
+    for longer in 1, 1000000:
+        assert command(daemon, ["SET", "c", "x" * (fits + longer)])[0] == 413
+    assert own.call("EXISTS", "b", "c") == b":1\r\n"
+    with contextlib.suppress(ConnectionError):
+        assert command(daemon, ["PING"], user=("default", "x" * 15000))[0] == 431
+
+
+def test_many_at_once(daemon, own):
+    """Each gets its own replies; whoever goes away leaves nothing behind."""
+    def one(number):
+        return replies(command(daemon, ["ECHO", str(number)], ["INCR", "n"])[1]).startswith(
+            b"$%d\r\n%d\r\n" % (len(str(number)), number))
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(one, range(200)))
+    assert own.call("GET", "n") == b"$3\r\n200\r\n"
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", daemon.web)) as s:
+            body = encode("DEBUG", "SLEEP", "0.01")
+            s.sendall(b"POST /command HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/resp"
+                      b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    wait_for(lambda: own.call("INFO", "clients").find(b"connected_clients:1\r\n") > 0,
+             "the clients to be gone")
+    assert command(daemon, ["PING"])[0] == 200
+
+
+# ---- in a browser ----
+
+
+@pytest.fixture
+def browser(tmp_path):
+    """Chromium, which the page is driven in."""
+    selenium = pytest.importorskip("selenium.webdriver", reason="scripts/setup.sh browser")
+    from selenium.webdriver.chrome.service import Service  # noqa: PLC0415
+    if not shutil.which("chromedriver"):
+        pytest.skip("no chromedriver: scripts/setup.sh browser")
+    options = selenium.ChromeOptions()
+    for option in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                   f"--user-data-dir={tmp_path}/chromium"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = selenium.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    driver.set_window_size(1240, 1000)
+    yield driver
+    driver.quit()
+
+
+@contextlib.contextmanager
+def load(daemon):
+    """Somebody who reads and writes meanwhile."""
+    go = [True]
+
+    def work():
+        with daemon.connect() as c:
+            while go[0]:
+                c.send(b"".join(encode("SET", f"k{i}", "x" * 100) + encode("GET", f"k{i}")
+                                for i in range(100)))
+                for _ in range(200):
+                    c.reply()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(work)
+        try:
+            yield
+        finally:
+            go[0] = False
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_browser(daemon, own, browser, scheme):
+    own.call("SET", "r:key", "the value", "EX", 1000)
+    own.call("CONFIG", "SET", "slowlog-log-slower-than", 0)
+    own.call("CONFIG", "SET", "slowlog-log-slower-than", -1)
+
+    def find(css):
+        return browser.find_element("css selector", css)
+
+    def text(css):
+        return find(css).text
+
+    def active():
+        return browser.switch_to.active_element
+
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
+        {"name": "prefers-color-scheme", "value": scheme}]})
+    with load(daemon):
+        browser.get(f"http://127.0.0.1:{daemon.web}/")
+        wait_for(lambda: text("#state") == "ready", "the console")
+        wait_for(lambda: "set" in text("#commands") and "k" in text("#tcp"), "figures")
+        first = find("#commands")
+        seen = text("#commands")
+        wait_for(lambda: text("#commands") != seen, "figures to change")
+        assert find("#commands") == first  # the same table, so nothing flickers
+    assert "136 B" in text("#classes")
+    assert "r:key" not in browser.page_source and "Sign in" in text("#sign")
+    for selector in ("#look", "#out"):
+        assert not find(selector).is_displayed()
+
+    find("[name=user]").clear()
+    find("[name=user]").send_keys("reader\t")  # by keyboard alone
+    active().send_keys("wrong\n")
+    wait_for(lambda: "WRONGPASS" in text("#answer"), "the refusal")
+    find("[name=password]").clear()
+    find("[name=password]").send_keys("secret\n")
+    wait_for(lambda: "Signed in as reader" in text("#answer"), "to be signed in")
+    active().send_keys("r:key\n")
+    wait_for(lambda: "the value" in text("#answer") and "expires in" in text("#answer"), "the key")
+    find("[name=key]").clear()
+    find("[name=key]").send_keys("other\n")
+    wait_for(lambda: "NOPERM" in text("#answer"), "the refusal")
+    find("#out").click()
+    find("[name=user]").clear()
+    find("[name=user]").send_keys("default\tx\n")
+    wait_for(lambda: "Signed in as default" in text("#answer"), "to be signed in")
+    find("[data-list=clients]").click()
+    wait_for(lambda: "127.0.0.1" in text("#answer"), "the clients")
+    find("[data-list=slow]").click()
+    wait_for(lambda: "CONFIG SET" in text("#answer"), "the slow log")
+
+    back = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, back.strip("rgb()").split(","))) < 200) == (scheme == "dark")
+    browser.set_window_size(375, 800)
+    wide, window = browser.execute_script(
+        "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert wide <= window
+    assert not browser.get_log("browser")[1:]  # the password that was wrong
