@@ -117,8 +117,16 @@ static const struct directive table[] = {
 	{ "miss", &type_choice, AT(miss), "pass", 0, 0, HOOKED, misses, "pass|reply",
 	  "read misses over UDP: pass them up to xkvd, or reply from the driver" },
 	{ "upstream", &type_string, AT(upstream), "", 0, 2047, PROTECTED | SECRET, NULL, "URL",
-	  "a Redis that commands pass to: redis://[USER:PASSWORD@]HOST[:PORT] or unix:///PATH; "
-	  "default: none" },
+	  "a Redis that commands pass to: redis://[USER:PASSWORD@]HOST[:PORT], rediss:// for TLS, or "
+	  "unix:///PATH; default: none" },
+	{ "upstream-password-file", &type_string, AT(upstream_password_file), "", 0, 4095, PROTECTED, NULL,
+	  "FILE", "its first line is the password of the upstream; read at each connect" },
+	{ "upstream-ca-cert-file", &type_string, AT(upstream_ca_cert_file), "", 0, 4095, PROTECTED, NULL,
+	  "FILE", "authorities that certify the upstream (rediss://), PEM; default: the system's" },
+	{ "upstream-cert-file", &type_string, AT(upstream_cert_file), "", 0, 4095, 0, NULL, "FILE",
+	  "certificate that is shown to the upstream, PEM; default: none" },
+	{ "upstream-key-file", &type_string, AT(upstream_key_file), "", 0, 4095, 0, NULL, "FILE",
+	  "private key of it, PEM" },
 	{ "write-through", &type_flag, AT(write_through), "yes", 0, 0, LIVE, no_yes, "yes|no",
 	  "with `upstream`: changes over UDP are made there, or refused (READ_ONLY)" },
 	{ "cache-max-stale", &type_number, AT(cache_max_stale), "1000", 100, 60000, 0, NULL,

@@ -180,14 +180,17 @@ struct config {
 	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
 	enum miss_policy miss;	       /* default pass */
 	unsigned int cache_ttl;	       /* of what is cached of it: seconds, 0 = no limit */
-	const char *cache, *no_cache;  /* patterns of keys, some with "ttl SECONDS" */
-	unsigned int serve_stale;      /* seconds for which entries are used without it */
-	bool write_through;	       /* changes over UDP go up to it; default yes */
-	unsigned int cache_max_stale;  /* ms without a sign of life of it, default 1000 */
-	const char *upstream;	       /* URL of a Redis that commands pass to; default "" = none */
-	unsigned int batch;	       /* enum xkv_batch_mode, default auto */
-	unsigned int tcp_fast_path;    /* 1 = on; default off */
-	enum foreign_policy foreign;   /* default pass */
+	/* files: the password; PEM for rediss:// */
+	const char *upstream_password_file;
+	const char *upstream_ca_cert_file, *upstream_cert_file, *upstream_key_file;
+	const char *cache, *no_cache; /* patterns of keys, some with "ttl SECONDS" */
+	unsigned int serve_stale;     /* seconds for which entries are used without it */
+	bool write_through;	      /* changes over UDP go up to it; default yes */
+	unsigned int cache_max_stale; /* ms without a sign of life of it, default 1000 */
+	const char *upstream;	      /* URL of a Redis that commands pass to; default "" = none */
+	unsigned int batch;	      /* enum xkv_batch_mode, default auto */
+	unsigned int tcp_fast_path;   /* 1 = on; default off */
+	enum foreign_policy foreign;  /* default pass */
 	/* empty = the subnets of the interface, with replies of at most 3 times the request */
 	struct prefix allow[CONFIG_MAX_ALLOW];
 	unsigned int allow_count;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "tls.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/x509v3.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -171,20 +173,21 @@ static int give_password(char *buffer, int size, int writing, void *arg)
 	return (int)len;
 }
 
-static bool load_certificate(SSL_CTX *ctx, const struct config *cfg, char *err, size_t err_len)
+static bool load_certificate(SSL_CTX *ctx, const char *cert_file, const char *key_file,
+			     const char *pass, char *err, size_t err_len)
 {
-	char *password = (char *)(uintptr_t)cfg->tls_key_file_pass;
+	char *password = (char *)(uintptr_t)pass;
 	int ok;
 
 	SSL_CTX_set_default_passwd_cb(ctx, give_password);
 	SSL_CTX_set_default_passwd_cb_userdata(ctx, password);
-	if (SSL_CTX_use_certificate_chain_file(ctx, cfg->tls_cert_file) != 1)
-		return fails(err, err_len, "Failed to load certificate: %s", cfg->tls_cert_file);
-	ok = SSL_CTX_use_PrivateKey_file(ctx, cfg->tls_key_file, SSL_FILETYPE_PEM) == 1 &&
+	if (SSL_CTX_use_certificate_chain_file(ctx, cert_file) != 1)
+		return fails(err, err_len, "Failed to load certificate: %s", cert_file);
+	ok = SSL_CTX_use_PrivateKey_file(ctx, key_file, SSL_FILETYPE_PEM) == 1 &&
 	     SSL_CTX_check_private_key(ctx) == 1;
 	SSL_CTX_set_default_passwd_cb_userdata(ctx, NULL); /* the configuration will be freed */
 	SSL_CTX_set_default_passwd_cb(ctx, NULL);
-	return ok || fails(err, err_len, "Failed to load private key: %s", cfg->tls_key_file);
+	return ok || fails(err, err_len, "Failed to load private key: %s", key_file);
 }
 
 static bool load_authorities(SSL_CTX *ctx, const struct config *cfg, char *err, size_t err_len)
@@ -291,9 +294,40 @@ SSL_CTX *tls_context_new(const struct config *cfg, char *err, size_t err_len)
 	}
 	set_modes(ctx, cfg->tls_prefer_server_ciphers);
 	if (refuse_protocols(ctx, cfg->tls_protocols, err, err_len) &&
-	    load_certificate(ctx, cfg, err, err_len) && load_authorities(ctx, cfg, err, err_len) &&
-	    choose_ciphers(ctx, cfg, err, err_len) &&
+	    load_certificate(ctx, cfg->tls_cert_file, cfg->tls_key_file, cfg->tls_key_file_pass,
+			     err, err_len) &&
+	    load_authorities(ctx, cfg, err, err_len) && choose_ciphers(ctx, cfg, err, err_len) &&
 	    (set_sessions(ctx, cfg) || fails(err, err_len, "Failed to set up OpenSSL")))
+		return ctx;
+	SSL_CTX_free(ctx);
+	return NULL;
+}
+
+/* The authorities of this machine, unless others are said. */
+static bool load_upstream(SSL_CTX *ctx, const struct config *cfg, char *err, size_t err_len)
+{
+	const char *ca = cfg->upstream_ca_cert_file, *cert = cfg->upstream_cert_file;
+
+	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+	if (ca[0] ? SSL_CTX_load_verify_locations(ctx, ca, NULL) != 1
+		  : SSL_CTX_set_default_verify_paths(ctx) != 1)
+		return fails(err, err_len, "Failed to load upstream-ca-cert-file: %s", ca);
+	return !cert[0] || load_certificate(ctx, cert, cfg->upstream_key_file, "", err, err_len);
+}
+
+SSL_CTX *tls_client_context_new(const struct config *cfg, char *err, size_t err_len)
+{
+	SSL_CTX *ctx;
+
+	ERR_clear_error();
+	ctx = has_output_method() ? SSL_CTX_new(TLS_client_method()) : NULL;
+	if (!ctx) {
+		fails(err, err_len, "Failed to set up OpenSSL");
+		return NULL;
+	}
+	set_modes(ctx, false);
+	if (refuse_protocols(ctx, "TLSv1.2 TLSv1.3", err, err_len) &&
+	    load_upstream(ctx, cfg, err, err_len))
 		return ctx;
 	SSL_CTX_free(ctx);
 	return NULL;
@@ -329,6 +363,9 @@ static ssize_t outcome(struct connection *conn, bool reading)
 	default:
 		conn->broken = EPROTO;
 		conn->error = ERR_reason_error_string(ERR_peek_error());
+		if (!SSL_is_server(conn->ssl) && SSL_get_verify_result(conn->ssl) != X509_V_OK)
+			conn->error =
+				X509_verify_cert_error_string(SSL_get_verify_result(conn->ssl));
 	}
 	errno = conn->broken;
 	return -1;
@@ -465,7 +502,7 @@ static BIO *output_new(struct held *held)
 	return bio;
 }
 
-int tls_start(struct connection *conn, SSL_CTX *context)
+static int add_tls(struct connection *conn, SSL_CTX *context)
 {
 	struct held *held = calloc(1, sizeof(*held));
 	BIO *output = held ? output_new(held) : NULL;
@@ -483,10 +520,35 @@ int tls_start(struct connection *conn, SSL_CTX *context)
 		return -ENOMEM;
 	}
 	held->fd = conn->fd;
-	SSL_set_accept_state(ssl);
 	conn->transport = &transport_tls;
 	conn->ssl = ssl;
 	conn->held = held;
+	return 0;
+}
+
+int tls_start(struct connection *conn, SSL_CTX *context)
+{
+	if (add_tls(conn, context))
+		return -ENOMEM;
+	SSL_set_accept_state(conn->ssl);
+	return 0;
+}
+
+/* Its certificate has to be of this host; a name is also said to it (SNI). */
+int tls_connect(struct connection *conn, SSL_CTX *context, const char *host)
+{
+	unsigned char address[16];
+	bool is_address =
+		inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
+
+	if (add_tls(conn, context))
+		return -ENOMEM;
+	SSL_set_connect_state(conn->ssl);
+	if (is_address ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(conn->ssl), host) == 1
+		       : SSL_set1_host(conn->ssl, host) == 1 &&
+				 SSL_set_tlsext_host_name(conn->ssl, host) == 1)
+		return 0;
+	conn->broken = ENOMEM; /* what it is cannot be checked */
 	return 0;
 }
 

@@ -30,6 +30,11 @@ SSL_CTX *tls_context_new(const struct config *cfg, char *err, size_t err_len);
  */
 int tls_start(struct connection *conn, SSL_CTX *context);
 
+/* The same for connections that we make: to a server that one of these authorities certifies. */
+SSL_CTX *tls_client_context_new(const struct config *cfg, char *err, size_t err_len);
+/* Makes a TCP connection to this host, a name or an address, one with TLS; as tls_start(). */
+int tls_connect(struct connection *conn, SSL_CTX *context, const char *host);
+
 enum tls_step { TLS_DONE, TLS_WANTS_READ, TLS_WANTS_WRITE, TLS_FAILED };
 /* Goes on with the handshake.  After TLS_FAILED connection_error() says why. */
 enum tls_step tls_handshake(struct connection *conn);

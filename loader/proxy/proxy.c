@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "net/tls.h"
 #include "upstream/value.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -87,11 +88,47 @@ static void on_pulse(struct ev_loop *loop, ev_timer *w, int events)
 
 /* ---- connecting ----------------------------------------------------------------- */
 
-static void connect_all(struct proxy *x)
+/* The first line of the file.  False: it cannot be read, and errno says why. */
+static bool read_password(const char *path, struct upstream_address *a)
 {
+	char line[sizeof(a->password) + 1] = "";
+	FILE *f = fopen(path, "re");
+	bool ok = f && fgets(line, sizeof(line), f);
+
+	if (f && !ok)
+		errno = ENODATA;
+	if (f)
+		fclose(f);
+	if (ok)
+		snprintf(a->password, sizeof(a->password), "%.*s", (int)strcspn(line, "\r\n"),
+			 line);
+	explicit_bzero(line, sizeof(line));
+	return ok;
+}
+
+static void on_lost(struct link *l, const char *why);
+
+static void looked_up(struct resolver *r, const char *why)
+{
+	struct proxy *x = r->arg;
+
+	if (why) {
+		on_lost(&x->watch, why);
+		return;
+	}
 	link_open(&x->watch, PROTOCOL_RESP3);
 	link_open(&x->shared[0], PROTOCOL_RESP2);
 	link_open(&x->shared[1], PROTOCOL_RESP3);
+}
+
+/* A name is looked up each time, as it may be another server's by now; the password as well. */
+static void connect_all(struct proxy *x)
+{
+	const char *path = x->srv->cfg->upstream_password_file;
+
+	if (path[0] && !read_password(path, &x->address))
+		log_warning("upstream-password-file %s: %s", path, strerror(errno));
+	resolver_start(&x->resolver);
 }
 
 static void on_retry(struct ev_loop *loop, ev_timer *w, int events)
@@ -117,6 +154,8 @@ static void on_lost(struct link *l, const char *why)
 		log_warning("cannot connect to the upstream %s: %s; trying again", x->address.text,
 			    why);
 	x->said = true;
+	if (!x->up)
+		x->address.turn++;
 	if (x->up)
 		x->stale = x->srv->cfg->serve_stale && x->tracks;
 	if (!cache_is_stale(x)) {
@@ -289,17 +328,40 @@ static void server_end(struct server *s)
 
 	for (unsigned int i = 0; x->srv && i < 3; i++)
 		link_close(each_link(x, i));
+	if (x->srv)
+		resolver_stop(&x->resolver);
 	owns_free(x);
 	cache_free(x);
 	catalog_free(x->catalog);
+	SSL_CTX_free(x->address.tls);
 	base->server_free(s);
+}
+
+static int check_tls(const struct config *cfg, char *err, size_t err_len)
+{
+	char why[200] = "";
+	SSL_CTX *context = tls_client_context_new(cfg, why, sizeof(why));
+
+	snprintf(err, err_len, "upstream: %s", why);
+	SSL_CTX_free(context);
+	return context ? 0 : -EINVAL;
 }
 
 int proxy_check(const struct config *cfg, char *err, size_t err_len)
 {
 	struct upstream_address address;
-	const char *why = cfg->upstream[0] ? upstream_address(cfg->upstream, &address) : NULL;
+	const char *why = cfg->upstream[0] ? upstream_address(cfg->upstream, &address) : NULL,
+		   *path = cfg->upstream_password_file;
 
+	if (!cfg->upstream[0])
+		return 0;
+	if (!why && path[0] && !read_password(path, &address))
+		why = "the upstream-password-file cannot be read";
+	if (!why && address.user[0] && !address.password[0])
+		why = "a user has a password behind it, USER:PASSWORD@, or in "
+		      "upstream-password-file";
+	if (!why && address.is_tls)
+		return check_tls(cfg, err, err_len);
 	if (why)
 		snprintf(err, err_len, "upstream: %s", why);
 	return why ? -EINVAL : 0;
@@ -337,7 +399,11 @@ void proxy_start(struct server *s)
 	x->delay = RETRY_FIRST;
 	snprintf(x->why, sizeof(x->why), "not yet connected");
 	upstream_address(s->cfg->upstream, &x->address); /* the configuration was checked */
-	if (x->address.password[0] && !config_has_passwords(s->cfg))
+	if (x->address.is_tls)
+		x->address.tls = tls_client_context_new(s->cfg, x->why, sizeof(x->why));
+	resolver_init(&x->resolver, x->worker->loop, &x->address, looked_up, x);
+	if ((x->address.password[0] || s->cfg->upstream_password_file[0]) &&
+	    !config_has_passwords(s->cfg))
 		log_warning("the upstream wants a password, and xkvd does not: whoever reaches it "
 			    "may use the upstream (requirepass, udp-token)");
 	passages_init(x);

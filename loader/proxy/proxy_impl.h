@@ -15,6 +15,7 @@
 #include "proxy.h"
 #include "upstream/catalog.h"
 #include "upstream/link.h"
+#include "upstream/resolve.h"
 #include "util/hashtable.h"
 
 struct metrics;
@@ -76,6 +77,7 @@ struct proxy {
 	struct server *srv;
 	struct worker *worker;
 	struct upstream_address address;
+	struct resolver resolver;
 	struct link watch;	 /* RESP3: order, health, and what the upstream can do */
 	struct link shared[2];	 /* RESP2 and RESP3 */
 	bool up;		 /* all of them are ready */

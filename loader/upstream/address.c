@@ -37,18 +37,16 @@ static bool unescape(char *to, size_t room, const char *from, size_t len)
 	return true;
 }
 
-/* USER:PASSWORD, :PASSWORD */
+/* USER:PASSWORD, :PASSWORD, or USER, whose password stands elsewhere */
 static const char *take_user(const char *text, size_t len, struct upstream_address *out)
 {
 	const char *colon = memchr(text, ':', len);
 	size_t user = colon ? (size_t)(colon - text) : len;
 
-	if (!colon)
-		return "a user has a password behind it: USER:PASSWORD@";
 	if (!unescape(out->user, sizeof(out->user), text, user) ||
-	    !unescape(out->password, sizeof(out->password), colon + 1, len - user - 1))
+	    (colon && !unescape(out->password, sizeof(out->password), colon + 1, len - user - 1)))
 		return "user or password is too long, or has a % without two digits behind it";
-	if (!out->password[0])
+	if (colon && !out->password[0])
 		return "the password is empty";
 	return NULL;
 }
@@ -96,14 +94,13 @@ static const char *take_path(const char *path, struct upstream_address *out)
 
 const char *upstream_address(const char *url, struct upstream_address *out)
 {
-	bool is_unix = !strncasecmp(url, "unix://", 7);
+	bool is_unix = !strncasecmp(url, "unix://", 7), is_tls = !strncasecmp(url, "rediss://", 9);
 	const char *rest = strstr(url, "://"), *at, *why;
 
 	memset(out, 0, sizeof(*out));
-	if (!strncasecmp(url, "rediss://", 9))
-		return "TLS to the upstream is not there yet: put stunnel or a Unix socket between";
-	if (!rest || (!is_unix && strncasecmp(url, "redis://", 8)))
-		return "it is not redis://[USER:PASSWORD@]HOST[:PORT] nor unix:///PATH";
+	if (!rest || (!is_unix && !is_tls && strncasecmp(url, "redis://", 8)))
+		return "it is not redis://[USER:PASSWORD@]HOST[:PORT], rediss:// nor unix:///PATH";
+	out->is_tls = is_tls;
 	rest += 3;
 	at = strchr(rest, '@');
 	if (at) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Where an upstream is, as the directive `upstream` says it:
  *
- *	redis://[[USER]:PASSWORD@]HOST[:PORT]
+ *	redis://[[USER]:PASSWORD@]HOST[:PORT]		rediss:// with TLS
  *	unix://[[USER]:PASSWORD@]/PATH
  */
 #ifndef XKV_UPSTREAM_ADDRESS_H
@@ -9,16 +9,28 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/socket.h>
 
-#define UPSTREAM_HOST_MAX 255
-#define UPSTREAM_WORD_MAX 511
+struct ssl_ctx_st;
+
+#define UPSTREAM_HOST_MAX  255
+#define UPSTREAM_WORD_MAX  511
+#define UPSTREAM_ADDRESSES 8
 
 struct upstream_address {
-	bool is_unix;
+	bool is_unix, is_tls;
 	char host[UPSTREAM_HOST_MAX + 1]; /* a name, an address, or the path of a Unix socket */
 	char port[8];
 	char user[UPSTREAM_WORD_MAX + 1], password[UPSTREAM_WORD_MAX + 1]; /* "" = none */
 	char text[UPSTREAM_HOST_MAX + 16]; /* "HOST:PORT" or the path, for people */
+	/* of its user: */
+	struct ssl_ctx_st *tls; /* of `is_tls` */
+	unsigned int found;	/* addresses of the host (resolve.h) */
+	unsigned int turn;	/* the one to try, modulo `found` */
+	struct {
+		struct sockaddr_storage addr;
+		socklen_t len;
+	} at[UPSTREAM_ADDRESSES];
 };
 
 /* NULL, or what is wrong with the URL: a sentence that does not repeat its secrets. */

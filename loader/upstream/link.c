@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "net/tls.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/text.h"
@@ -81,7 +82,7 @@ void link_flush(struct link *l)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno != EAGAIN)
-			link_fail(l, strerror(errno));
+			link_fail(l, connection_error(&l->conn));
 		if (n < 0)
 			break;
 		outbox_sent(&l->out, (size_t)n);
@@ -265,27 +266,32 @@ static void end(struct link *l)
 	l->events->lost(l, l->why);
 }
 
+static void shake(struct link *l);
+
 static void on_readable(struct ev_loop *loop, ev_io *w, int events)
 {
 	static char buffer[READ_SIZE]; /* of the only thread */
 	struct link *l = w->data;
 	ssize_t n;
 
-	(void)loop;
 	(void)events;
-	for (unsigned int i = 0; i < READS_A_CALL && !l->failed; i++) {
+	if (l->state == LINK_SHAKING)
+		shake(l);
+	for (unsigned int i = 0; i < READS_A_CALL && l->state == LINK_UP && !l->failed; i++) {
 		n = l->conn.transport->read(&l->conn, buffer, sizeof(buffer));
 		if (n > 0)
 			take(l, buffer, (size_t)n);
 		else if (!n)
 			link_fail(l, "it has closed the connection");
 		else if (errno != EAGAIN && errno != EINTR)
-			link_fail(l, strerror(errno));
-		if (n < (ssize_t)sizeof(buffer))
+			link_fail(l, connection_error(&l->conn));
+		if (n < (ssize_t)sizeof(buffer) && !l->conn.more)
 			break;
 	}
 	if (l->failed)
 		end(l);
+	else if (l->conn.more) /* polling says nothing of it */
+		ev_feed_event(loop, w, EV_READ);
 }
 
 /* ---- life ------------------------------------------------------------------ */
@@ -310,6 +316,35 @@ static void connected(struct link *l)
 	link_flush(l);
 }
 
+/* Goes on with the handshake. */
+static void shake(struct link *l)
+{
+	switch (tls_handshake(&l->conn)) {
+	case TLS_DONE:
+		connected(l);
+		break;
+	case TLS_FAILED:
+		link_fail(l, connection_error(&l->conn));
+		break;
+	case TLS_WANTS_WRITE:
+		ev_io_start(l->loop, &l->writable);
+		break;
+	case TLS_WANTS_READ:
+		ev_io_stop(l->loop, &l->writable);
+		ev_io_start(l->loop, &l->readable);
+	}
+}
+
+static void begin_tls(struct link *l)
+{
+	if (tls_connect(&l->conn, l->address->tls, l->address->host)) {
+		link_fail(l, "out of memory");
+		return;
+	}
+	l->state = LINK_SHAKING;
+	shake(l);
+}
+
 static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 {
 	struct link *l = w->data;
@@ -322,10 +357,16 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 		link_flush(l);
 		return;
 	}
+	if (l->state == LINK_SHAKING) {
+		shake(l);
+		return;
+	}
 	if (getsockopt(w->fd, SOL_SOCKET, SO_ERROR, &error, &len))
 		error = errno;
 	if (error)
 		link_fail(l, strerror(error));
+	else if (l->address->is_tls)
+		begin_tls(l);
 	else
 		connected(l);
 }
@@ -355,21 +396,16 @@ static int connect_to(const struct sockaddr *addr, socklen_t len)
 	return -1;
 }
 
-/* A name is looked up each time: it may be another server's by now. */
 static int connect_host(struct link *l)
 {
-	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
-	struct addrinfo *list;
-	int fd = -1, ret = getaddrinfo(l->address->host, l->address->port, &hints, &list);
+	const struct upstream_address *a = l->address;
+	int fd = -1;
 
-	if (ret) {
-		snprintf(l->why, sizeof(l->why), "%s", gai_strerror(ret));
-		return -1;
-	}
-	for (struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next)
-		fd = connect_to(ai->ai_addr, ai->ai_addrlen);
+	errno = EADDRNOTAVAIL; /* nobody has looked it up */
+	for (unsigned int i = 0; i < a->found && fd < 0; i++)
+		fd = connect_to((const struct sockaddr *)&a->at[(a->turn + i) % a->found].addr,
+				a->at[(a->turn + i) % a->found].len);
 	snprintf(l->why, sizeof(l->why), "%s", strerror(errno));
-	freeaddrinfo(list);
 	return fd;
 }
 

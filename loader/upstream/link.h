@@ -62,7 +62,7 @@ struct link {
 	const struct upstream_address *address;
 	const struct link_events *events;
 	void *arg; /* of the owner */
-	enum link_state { LINK_CLOSED, LINK_CONNECTING, LINK_UP } state;
+	enum link_state { LINK_CLOSED, LINK_CONNECTING, LINK_SHAKING, LINK_UP } state;
 	bool ready; /* has signed in */
 	bool raw;   /* replies are not matched with requests */
 	enum protocol protocol;

@@ -17,10 +17,11 @@ import threading
 import time
 
 import pytest
+from certificates import tls_options
 from conftest import BUILD, LONG
-from respserver import Daemon, commands, encode, stopped, wait_for
+from respserver import Daemon, commands, encode, free_port, in_memory, stopped, wait_for
 
-pytest_plugins = ["respserver"]
+pytest_plugins = ["respserver", "certificates"]
 pytestmark = pytest.mark.sanitized
 
 SECONDS = float(os.environ.get("XKV_UPSTREAM_SECONDS") or (30 if LONG else 1.5))
@@ -585,9 +586,9 @@ def test_keys_that_are_missing_are_asked_for_once(own, version):
     wait_for(lambda: c.call("GET", "none").startswith(b"-WRONGTYPE"), "the announcement")
 
 
-def test_missing_keys_take_no_room_of_others(store, behind, tmp_path):
+def test_missing_keys_take_no_room_of_others(behind, tmp_path):
     """There are at most an eighth as many as max-keys."""
-    with store(tmp_path, "--upstream", f"redis://127.0.0.1:{behind.port}", "--max-keys",
+    with in_memory(tmp_path, "--upstream", f"redis://127.0.0.1:{behind.port}", "--max-keys",
                "2048") as daemon:
         wait_for(lambda: is_up(daemon), "the upstream")
         with daemon.connect() as c, behind.connect() as other:
@@ -601,9 +602,9 @@ def test_missing_keys_take_no_room_of_others(store, behind, tmp_path):
             until_silent(c, other, "GET", "none2999")
 
 
-def test_rules_by_pattern(store, behind, tmp_path):
+def test_rules_by_pattern(behind, tmp_path):
     rules = ("--cache", "s:* ttl 90s *:x", "--no-cache", "s:lock:*", "--cache-ttl", "500")
-    with store(tmp_path, "--upstream", f"redis://127.0.0.1:{behind.port}", *rules) as daemon:
+    with in_memory(tmp_path, "--upstream", f"redis://127.0.0.1:{behind.port}", *rules) as daemon:
         wait_for(lambda: is_up(daemon), "the upstream")
         with daemon.connect() as c, behind.connect() as other:
             keys = ["s:1", "u:x", "s:lock:1", "other"]
@@ -1060,10 +1061,10 @@ def test_connections_that_are_cut_come_back(apart):
         assert idle.call("EVAL", "return 1", 0) == b":1\r\n"
 
 
-def test_serve_stale(store, tmp_path, tmp_path_factory):
+def test_serve_stale(tmp_path, tmp_path_factory):
     """Without the Redis what is cached is answered, for so long; then it is all as ever."""
     redis = stock(tmp_path_factory)
-    with store(tmp_path, "--upstream", f"redis://127.0.0.1:{redis.port}", "--serve-stale",
+    with in_memory(tmp_path, "--upstream", f"redis://127.0.0.1:{redis.port}", "--serve-stale",
                "2", "--cache-max-stale", "500") as daemon:
         wait_for(lambda: is_up(daemon), "the upstream")
         with daemon.connect() as c:
@@ -1228,9 +1229,132 @@ def test_what_is_for_xkvd(xkv):
         assert c.rest() == b""
 
 
+# --- how it is reached ---
+
+def upstream_says(c, text):
+    wait_for(lambda: text in c.call("GET", "k"), f"{text} as the reason")
+
+
+def test_password_in_a_file(tmp_path, tmp_path_factory):
+    """... which is read again: a new one needs no restart."""
+    redis = stock(tmp_path_factory, "--user", "app", "on", ">first", "allkeys", "allcommands",
+                  "--user", "default", "on", "nopass", "allkeys", "allcommands")
+    file = tmp_path / "password"
+    file.write_text("first\n", encoding="ascii")
+    with in_memory(tmp_path, "--upstream", f"redis://app@127.0.0.1:{redis.port}",
+               "--upstream-password-file", str(file), "--requirepass", "ours") as daemon:
+        with daemon.connect() as c, redis.connect() as other:
+            assert c.call("AUTH", "ours") == b"+OK\r\n"
+            wait_for(lambda: c.call("ACL", "WHOAMI") == b"$3\r\napp\r\n", "the upstream")
+            other.call("ACL", "SETUSER", "app", ">second", "<first")
+            other.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            upstream_says(c, b"WRONGPASS")
+            file.write_text("second", encoding="ascii")
+            wait_for(lambda: c.call("SET", "k", "v") == b"+OK\r\n", "the upstream")
+    redis.stop()
+
+
+@pytest.fixture(scope="module")
+def tls_redis(certs, tmp_path_factory, no_process_stays):
+    """A Redis with a port for TLS, too, which wants certificates of its clients."""
+    port = free_port()
+    daemon = stock(tmp_path_factory, "--tls-port", str(port), *tls_options(certs))
+    daemon.tls_port = port
+    yield daemon
+    daemon.stop()
+
+
+def tls(certs, name="client", ca="ca"):
+    return ("--upstream-ca-cert-file", str(certs / f"{ca}.crt"), "--upstream-cert-file",
+            str(certs / f"{name}.crt"), "--upstream-key-file", str(certs / f"{name}.key"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_tls_to_the_upstream(certs, tls_redis, tmp_path, host):
+    with in_memory(tmp_path, "--upstream", f"rediss://{host}:{tls_redis.tls_port}",
+               *tls(certs)) as daemon:
+        wait_for(lambda: is_up(daemon), "the upstream")
+        with daemon.connect() as c, tls_redis.connect() as other:
+            large = os.urandom(30_000_000)
+            assert c.call("SET", "large", large) == b"+OK\r\n"
+            assert c.call("GETRANGE", "large", 0, -1)[11:-2] == large
+            c.send(b"".join(encode("INCR", "n") for _ in range(5000)))
+            assert [c.reply() for _ in range(5000)] == [b":%d\r\n" % i for i in range(1, 5001)]
+            other.call("SET", "k", "v")
+            read_until_cached(c, "k")
+            assert c.call("MULTI") == b"+OK\r\n"
+            assert c.call("DISCARD") == b"+OK\r\n"
+            other.call("FLUSHALL")
+
+
+@pytest.mark.parametrize("host, name, ca, says", [
+    ("127.0.0.1", "client", "other-ca", b"certificate"), ("127.0.0.2", "client", "ca", b"mismatch"),
+    ("127.0.0.1", "stranger", "ca", b"no connection")])
+def test_tls_not_to_be_trusted(certs, tls_redis, tmp_path, host, name, ca, says):
+    url = f"rediss://{host}:{tls_redis.tls_port}"
+    with in_memory(tmp_path, "--upstream", url, *tls(certs, name, ca)) as daemon:
+        with daemon.connect() as c:
+            upstream_says(c, says)
+            time.sleep(0.3)
+            assert c.call("GET", "k").startswith(b"-UPSTREAM there is no connection")
+
+
+def test_tls_to_what_speaks_none(certs, behind, tmp_path):
+    url = f"rediss://127.0.0.1:{behind.port}"
+    with in_memory(tmp_path, "--upstream", url, *tls(certs)) as daemon:
+        with daemon.connect() as c:
+            upstream_says(c, b"no connection")
+
+
+SLOW_LOOKUP = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <string.h>
+#include <unistd.h>
+
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                struct addrinfo **list)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) =
+        dlsym(RTLD_NEXT, "getaddrinfo");
+
+    if (host && !strcmp(host, "localhost") && hints && !(hints->ai_flags & AI_NUMERICHOST))
+        sleep(2);
+    return real(host, port, hints, list);
+}
+"""
+
+
+def test_lookup_keeps_nobody_waiting(behind, tmp_path, monkeypatch):
+    if "san" in str(BUILD):
+        pytest.skip("a sanitizer has to come first")
+    (tmp_path / "slow.c").write_text(SLOW_LOOKUP, encoding="ascii")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", "slow.so", "slow.c"], cwd=tmp_path, check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "slow.so"))
+    with in_memory(tmp_path, "--upstream", f"redis://localhost:{behind.port}") as daemon:
+        monkeypatch.delenv("LD_PRELOAD")
+        with daemon.connect() as c:
+            began = time.monotonic()
+            assert c.call("GET", "k").startswith(b"-UPSTREAM there is no connection")
+            assert b"upstream_up:0" in c.call("XKV", "INFO", "upstream")
+            assert time.monotonic() - began < 1
+            wait_for(lambda: is_up(daemon), "the upstream")
+            assert c.call("MULTI") == b"+OK\r\n"  # by what was found
+
+
+def test_name_that_is_not_found(tmp_path):
+    with in_memory(tmp_path, "--upstream", "redis://nosuch.invalid") as daemon:
+        with daemon.connect() as c:
+            wait_for(lambda: not c.call("GET", "k").endswith(b"not yet connected\r\n"), "it")
+            assert c.call("GET", "k").startswith(
+                b"-UPSTREAM there is no connection to nosuch.invalid:6379: ")
+
+
 @pytest.mark.parametrize("options, says", [
     ("http://x", "redis://"), ("redis://u@h", "password"), ("redis://h:x", "port"),
-    ("rediss://h", "TLS"), ("redis://h/3", "database 0"),
+    ("rediss://h --upstream-ca-cert-file /none", "upstream-ca-cert-file"),
+    ("redis://u@h --upstream-password-file /none", "cannot be read"), ("redis://h/3", "database 0"),
     ("redis://h --appendonly yes", "appendonly"), ("redis://h --save 60_1", "save"),
     ("redis://h --io-threads 2", "io-threads")])
 def test_configuration_is_refused(options, says, tmp_path):
