@@ -28,6 +28,7 @@ LUA_WAIT = """
 local function wait(ms)
     local since = redis.call('TIME')
     repeat
+        for i = 1, 5000 do end -- some ten microseconds: MONITOR tells of each call
         local now = redis.call('TIME')
     until (now[1] - since[1]) * 1000 + (now[2] - since[2]) / 1000 > ms
 end
@@ -269,6 +270,21 @@ def pair(xkv, stock_redis):
 def own(xkv):
     with xkv.connect() as c:
         c.call("FLUSHALL")
+        yield c
+
+
+@pytest.fixture(scope="module")
+def kernel_daemon(privileged, no_process_stays, tmp_path_factory):
+    with in_kernel(tmp_path_factory.mktemp("kernel")) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def kernel(kernel_daemon):
+    """A connection to xkvd itself: the other store cannot undo what a transaction has done."""
+    with kernel_daemon.connect() as c:
+        c.call("FLUSHALL")
+        c.call("CONFIG", "RESETSTAT")
         yield c
 
 

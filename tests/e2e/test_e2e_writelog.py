@@ -16,7 +16,7 @@ from pathlib import Path
 import proto
 import pytest
 import redis as redis_py
-from conftest import BUILD, FIRST, LONG, SERVER, run, wait_for
+from conftest import BUILD, FIRST, LONG, SERVER, in_long, run, wait_for
 
 pytestmark = pytest.mark.seconds(120)
 
@@ -337,7 +337,7 @@ def test_killed_under_load(xkvd):
     print(writers.told)
 
 
-@pytest.mark.parametrize("length", [16, 4000])
+@pytest.mark.parametrize("length", [16, in_long(4000)])
 def test_large_transactions(xkvd, length):
     """Of more records than a quarter of the ring takes: none lacks its value.  What does not fit is
     refused, or executed key by key."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: slow
 # tests/run: unsanitized
-# tests/run: seconds 62
+# tests/run: seconds 45
 """Scripts that take long: what others get meanwhile, and how the scripts are ended."""
 import contextlib
 import secrets
@@ -34,13 +34,6 @@ def busy(c, *command, before=b"", behind=b""):
         except BaseException:
             other.send(encode("SCRIPT", "KILL"))  # for the tests that follow
             raise
-
-
-@pytest.fixture
-def kernel(privileged, tmp_path):
-    """A connection to xkvd itself: the other store cannot undo what a transaction has done."""
-    with in_kernel(tmp_path) as daemon, daemon.connect() as c:
-        yield c
 
 
 MEANWHILE = """
