@@ -365,17 +365,33 @@ static enum MHD_Result begin_commands(struct http *h, struct MHD_Connection *c, 
 	return v->relay ? MHD_YES : MHD_NO;
 }
 
-/* To the server, as a client at the visitor's address. */
-static bool hand_over(struct http *h, struct MHD_Connection *c, int fd)
+/* An IPv4 address that came to an IPv6 socket (`http-bind ::`) is one for `allow`, too. */
+static struct sockaddr_storage address_of(struct MHD_Connection *c)
 {
 	const struct sockaddr *peer =
 		MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
-	struct newcomer n = { .fd = fd };
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)peer;
+	struct sockaddr_storage address = { 0 };
+	struct sockaddr_in *in = (struct sockaddr_in *)&address;
+
+	if (peer->sa_family == AF_INET) {
+		memcpy(&address, peer, sizeof(struct sockaddr_in));
+	} else if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
+		in->sin_family = AF_INET;
+		in->sin_port = in6->sin6_port;
+		memcpy(&in->sin_addr, in6->sin6_addr.s6_addr + 12, sizeof(in->sin_addr));
+	} else {
+		memcpy(&address, peer, sizeof(struct sockaddr_in6));
+	}
+	return address;
+}
+
+/* To the server, as a client at the visitor's address. */
+static bool hand_over(struct http *h, struct MHD_Connection *c, int fd)
+{
+	struct newcomer n = { .fd = fd, .address = address_of(c) };
 	bool room;
 
-	memcpy(&n.address, peer,
-	       peer->sa_family == AF_INET ? sizeof(struct sockaddr_in)
-					  : sizeof(struct sockaddr_in6));
 	pthread_mutex_lock(&h->lock);
 	room = h->newcomers < HTTP_CONNECTIONS; /* whoever gave up may still be among them */
 	if (room)
@@ -404,6 +420,13 @@ static enum MHD_Result execute(struct http *h, struct MHD_Connection *c, struct 
 	return MHD_YES;
 }
 
+static unsigned int status_of_error(const char *error)
+{
+	if (!strncmp(error, "WRONGPASS ", 10) || !strncmp(error, "NOAUTH ", 7))
+		return MHD_HTTP_UNAUTHORIZED;
+	return strncmp(error, "DENIED ", 7) ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_FORBIDDEN;
+}
+
 static enum MHD_Result reply_replies(struct MHD_Connection *c, struct relay *relay)
 {
 	const char *why = relay_refused(relay);
@@ -411,11 +434,7 @@ static enum MHD_Result reply_replies(struct MHD_Connection *c, struct relay *rel
 	enum MHD_Result ret;
 
 	if (why)
-		return reply_text(c,
-				  !strncmp(why, "WRONGPASS", 9) || !strncmp(why, "NOAUTH", 6)
-					  ? MHD_HTTP_UNAUTHORIZED
-					  : MHD_HTTP_SERVICE_UNAVAILABLE,
-				  why, MHD_RESPMEM_MUST_COPY);
+		return reply_text(c, status_of_error(why), why, MHD_RESPMEM_MUST_COPY);
 	r = MHD_create_response_from_buffer(relay->replies_len, relay->replies,
 					    MHD_RESPMEM_MUST_FREE);
 	if (!r)

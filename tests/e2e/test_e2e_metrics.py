@@ -17,7 +17,8 @@ WEB = 9121
 def daemon(xkvd_module):
     if "libmicrohttpd" not in run("ldd", BUILD / "xkvd").stdout:
         pytest.skip("this xkvd was built without libmicrohttpd")
-    return xkvd_module("--save", "", "--http-port", WEB, "--tcp-fast-path", "on")
+    return xkvd_module("--save", "", "--http-port", WEB, "--http-bind", "::",
+                       "--tcp-fast-path", "on")
 
 
 def get(daemon, path="/metrics"):
@@ -121,3 +122,22 @@ def test_not_attached(daemon):
     finally:
         bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdpdrv", "off")
     wait_for(lambda: get(daemon, "/readyz")[0] == 200, 15, "it to be attached again")
+
+
+def test_commands_from_elsewhere(daemon):
+    """As over TCP: `allow` and `protected-mode` are about the visitor's address."""
+    def command():
+        with daemon.bed.tcp("client", "10.77.0.1", WEB) as sock:
+            sock.sendall(b"POST /command HTTP/1.1\r\nHost: 10.77.0.1\r\nConnection: close\r\n"
+                         b"Content-Type: application/resp\r\nContent-Length: 13\r\n\r\nCLIENT LIST\r\n")
+            return b"".join(iter(lambda: sock.recv(65536), b""))
+
+    redis = daemon.redis()
+    said = command()
+    assert said.startswith(b"HTTP/1.1 200") and b" addr=10.77.0.2:" in said
+    for name, value, undo in ("protected-mode", "yes", "no"), ("allow", "10.9.0.0/16", ""):
+        redis.config_set(name, value)
+        said = command()
+        redis.config_set(name, undo)
+        assert said.startswith(b"HTTP/1.1 403") and b"DENIED" in said, name
+    assert command().startswith(b"HTTP/1.1 200")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 60
+# tests/run: seconds 8
 """
 Maps that another version of xkvd has left.  Where only scratch has another layout, the store is
 adopted while it is used; what is refused stays as it was, and is served.
@@ -116,6 +116,7 @@ def holds(d, entries, more):
     assert checked.returncode == 0, checked.stdout
 
 
+@pytest.mark.long  # as the next: another xkvd is built for them
 def test_another_scratch_is_adopted_under_load(xkvd, newer):
     d = xkvd("--save", "")
     entries = fill(d)
@@ -144,6 +145,7 @@ def test_another_scratch_is_adopted_under_load(xkvd, newer):
     holds(d, entries, 200)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("strace"), reason="no strace")
 @pytest.mark.parametrize("nth", [1, 2, 3])
 def test_killed_while_scratch_is_replaced(xkvd, newer, nth):
