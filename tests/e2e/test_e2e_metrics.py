@@ -129,7 +129,8 @@ def test_commands_from_elsewhere(daemon):
     def command():
         with daemon.bed.tcp("client", "10.77.0.1", WEB) as sock:
             sock.sendall(b"POST /command HTTP/1.1\r\nHost: 10.77.0.1\r\nConnection: close\r\n"
-                         b"Content-Type: application/resp\r\nContent-Length: 13\r\n\r\nCLIENT LIST\r\n")
+                         b"Content-Type: application/resp\r\nContent-Length: 13\r\n\r\n"
+                         b"CLIENT LIST\r\n")
             return b"".join(iter(lambda: sock.recv(65536), b""))
 
     redis = daemon.redis()
