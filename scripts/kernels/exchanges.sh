@@ -6,6 +6,7 @@
 # Needs a build with -DXKV_COUNT_EXCHANGES: `make exchanges`.  Sourced by bed.sh.
 
 RUN_SECONDS=8
+failures=0 # of the programs that make the load
 
 # counts: "NAME DONE FAILED" for each kind, of all CPUs
 counts() {
@@ -27,9 +28,13 @@ everywhere() {
 	guest "in_client sh -c '$all wait' >/dev/null"
 }
 
+failed() {
+	tail -n 20 output >&2
+	failures=$((failures + 1))
+}
+
 stress() {
-	guest in_client /tests/stress --pin-dir /sys/fs/bpf/xkv --seconds "$@" >output ||
-		tail -n 20 output >&2
+	guest in_client /tests/stress --pin-dir /sys/fs/bpf/xkv --seconds "$@" >output || failed
 }
 
 # New keys and deletes of one size, of 10,000 keys.
@@ -37,7 +42,7 @@ churn() {
 	guest in_client xkv-bench -h 10.77.0.1 -c $((2 * CPUS)) -t "$CPUS" \
 		--pin "$(seq -s , 0 $((CPUS - 1)))" \
 		--keys 10000 --no-load --ratio 1:0 --deletes 50 --seconds "$RUN_SECONDS" \
-		--timeout 20000 >output || tail -n 20 output >&2
+		--timeout 20000 >output || failed
 }
 
 # Transfers between two of four accounts, each in a datagram.
@@ -78,4 +83,5 @@ run_exchanges() {
 	measure 'transfers' transfers
 	measure 'stress' stress "$RUN_SECONDS"
 	FEED=1 measure 'stress, with the feed' stress "$RUN_SECONDS"
+	((failures == 0))
 }

@@ -18,7 +18,9 @@
 #include <string.h>
 #include <time.h>
 
-#define MESSAGES 10
+#define MESSAGES    10
+#define KEY_BITS    12 /* of the number of a key in its values, ... */
+#define WRITER_BITS 7  /* ... and of who has written them */
 
 const char *const kind_names[KINDS] = { "steady", "shared",  "churn",	"expiring",
 					"large",  "counter", "private", "strict" };
@@ -59,6 +61,8 @@ int key_init(struct key *k, enum kind kind, uint32_t number, int owner, uint32_t
 	static const uint8_t lengths[] = { 16, 24, 31, 17, 40, 23, 64, 100, 16, 250 };
 	int used;
 
+	if (number >> KEY_BITS || (owner > 0 && owner >> WRITER_BITS))
+		return -E2BIG; /* values could not tell whose they are */
 	k->kind = kind;
 	k->number = number;
 	k->owner = owner;
@@ -77,16 +81,37 @@ int key_init(struct key *k, enum kind kind, uint32_t number, int owner, uint32_t
 /* ---- values -------------------------------------------------------------- */
 
 /*
- *   63       48 47                16 15     10 9          0
+ *   63       51 50                19 18     12 11         0
  *  +-----------+--------------------+---------+------------+
  *  |   check   |      version       | writer  |    key     |
  *  +-----------+--------------------+---------+------------+
  */
+static unsigned int key_in(uint64_t first)
+{
+	return first & ((1 << KEY_BITS) - 1);
+}
+
+static unsigned int writer_in(uint64_t first)
+{
+	return first >> KEY_BITS & ((1 << WRITER_BITS) - 1);
+}
+
+static uint32_t version_in(uint64_t first)
+{
+	return first >> (KEY_BITS + WRITER_BITS);
+}
+
 static uint64_t first_word(uint32_t key, unsigned int writer, uint32_t version, size_t len)
 {
-	uint64_t word = (uint64_t)version << 16 | (writer & 63) << 10 | (key & 1023);
+	unsigned int bits = KEY_BITS + WRITER_BITS;
+	uint64_t word = (uint64_t)version << bits | (uint64_t)writer << KEY_BITS | key;
 
-	return word | mix(mix(word ^ stress_seed) + len) << 48;
+	return word | mix(mix(word ^ stress_seed) + len) << (bits + 32);
+}
+
+static bool check_is_right(uint64_t first, size_t len)
+{
+	return first == first_word(key_in(first), writer_in(first), version_in(first), len);
 }
 
 static uint64_t word_at(uint64_t first, size_t i)
@@ -138,11 +163,9 @@ static void describe_value(const struct got *g)
 		"  got: header %016" PRIx64
 		" = key %u, writer %u, version %u, check %s; %zu bytes, "
 		"first torn byte %ld\n",
-		first, (unsigned int)(first & 1023), (unsigned int)(first >> 10 & 63),
-		(unsigned int)(first >> 16),
-		first == first_word(first & 1023, first >> 10 & 63, first >> 16, g->len) ? "right"
-											 : "wrong",
-		g->len, first_torn_byte(g->value, g->len));
+		first, key_in(first), writer_in(first), version_in(first),
+		check_is_right(first, g->len) ? "right" : "wrong", g->len,
+		first_torn_byte(g->value, g->len));
 }
 
 void fail_key(struct key *k, const struct got *g, const char *format, ...)
@@ -292,16 +315,15 @@ static bool judge_content(struct key *k, const struct got *g, uint32_t *version)
 		return false;
 	}
 	memcpy(&first, g->value, sizeof(first));
-	*version = first >> 16;
+	*version = version_in(first);
 	torn = first_torn_byte(g->value, g->len);
-	if (first != first_word(first & 1023, first >> 10 & 63, *version, g->len) || torn >= 0) {
+	if (!check_is_right(first, g->len) || torn >= 0) {
 		fail_key(k, g, "a torn value: byte %ld of %zu belongs to another one", torn,
 			 g->len);
 		return false;
 	}
-	if ((first & 1023) != k->number) {
-		fail_key(k, g, "a foreign value: it belongs to key %u",
-			 (unsigned int)(first & 1023));
+	if (key_in(first) != k->number) {
+		fail_key(k, g, "a foreign value: it belongs to key %u", key_in(first));
 		return false;
 	}
 	if (k->size && g->len != k->size) {
