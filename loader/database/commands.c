@@ -651,6 +651,31 @@ static unsigned int run_flags(struct caller *c)
 	return flags;
 }
 
+/* The step of what was postponed: it is executed from the beginning, with all locks. */
+static bool run_later(struct caller *c)
+{
+	(void)c;
+	return false;
+}
+
+void command_run_later(struct caller *c)
+{
+	long_begin(c, run_later);
+}
+
+bool command_runs_later(struct caller *c)
+{
+	return progress_of(c)->step == run_later;
+}
+
+bool command_run_alone(struct caller *c)
+{
+	if (worker_is_alone(c->worker))
+		return false;
+	command_run_later(c);
+	return true;
+}
+
 /* Executes a command that may be executed. */
 static void execute(struct caller *c, const struct command *cmd, unsigned int argc,
 		    const struct resp_arg *argv)
@@ -664,25 +689,12 @@ static void execute(struct caller *c, const struct command *cmd, unsigned int ar
 	c->session.last = cmd;
 	measure_begin(c, cmd, 0);
 	tracking_before(c, cmd, argc, argv);
+	room_begin(c);
 	cmd->fn(c, argc, argv);
+	room_end(c);
 	measure_end(c);
-	if (!LIST_EMPTY(&shared_of(c->srv)->monitors))
+	if (!LIST_EMPTY(&shared_of(c->srv)->monitors) && !command_runs_later(c))
 		monitor_tell(c, db, cmd, argc, argv);
-}
-
-/* The step of what was postponed: it is executed from the beginning, with all locks. */
-static bool run_later(struct caller *c)
-{
-	(void)c;
-	return false;
-}
-
-bool command_run_alone(struct caller *c)
-{
-	if (worker_is_alone(c->worker))
-		return false;
-	long_begin(c, run_later);
-	return true;
 }
 
 static bool is_about_one_key(const struct command *cmd, unsigned int argc)
@@ -739,7 +751,7 @@ static unsigned int run(struct caller *c)
 	}
 	transaction_of(c)->failed |= c->session.multi && !cmd;
 	if (cmd && (waits_for_disk(c, cmd, argv) || client_postpones(c, cmd, argv))) {
-		long_begin(c, run_later);
+		command_run_later(c);
 		caller_wait(c, c->srv->writes_wait ? &c->srv->late_waiters
 						   : &c->worker->pause.waiters);
 		return RUN_UNFINISHED;
@@ -748,6 +760,8 @@ static unsigned int run(struct caller *c)
 		execute(c, cmd, argc, argv);
 	tracking_after(c, cmd);
 	client_skip_end(c);
+	if (!command_runs_later(c))
+		room_done(c);
 	return waits ? 0 : run_flags(c);
 }
 
@@ -768,7 +782,9 @@ static unsigned int resume(struct caller *c)
 		return run_flags(c);
 	if (c->srv->busy)
 		return run_flags(c); /* the store context is another command's */
-	if (progress_of(c)->step == run_later) {
+	if (command_runs_later(c)) {
+		if (room_is_awaited(c))
+			return run_flags(c);
 		long_end(c);
 		return run(c);
 	}
@@ -798,6 +814,7 @@ static void free_shared(struct server *s)
 static void cancel(struct caller *c)
 {
 	long_end(c);
+	room_done(c);
 	transaction_end(c);
 	pubsub_leave(c);
 	tracking_end(c);

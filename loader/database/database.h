@@ -267,6 +267,8 @@ struct transaction {
 	bool runs;		  /* commands are being executed together */
 	bool in_exec;		  /* the reply of EXEC is not yet complete */
 	bool killed;		  /* by SCRIPT KILL, a script of it: it is not tried again */
+	bool may_wait;		  /* the command may begin again: room_begin() */
+	uint64_t room_ns;	  /* monotonic: since when it has waited for room, 0 = it has not */
 	bool has_slot, crosses;	  /* in an emulated cluster: has `slot`; keys have several */
 	unsigned int slot;
 };
@@ -321,7 +323,7 @@ void command_keys_atomic(struct caller *c, unsigned int argc, const struct resp_
  * changed by somebody else; only the last replies count.  Inside of EXEC it is a part of that
  * transaction, and must return true once it has changed anything.  0, or an error: of
  * store_txn_commit(), or if `fn` returns one, which it must not inside of EXEC.  Then nothing was
- * replied, and nothing changed.
+ * replied, and nothing changed.  REPLIED: the same, and the command begins again: room_wait().
  */
 typedef int command_atomic_fn(struct caller *c, void *arg);
 int command_atomic(struct caller *c, command_atomic_fn *fn, void *arg);
@@ -369,6 +371,19 @@ void queued_forget(struct transaction *t);
  */
 struct reply compose_begin(struct caller *c, struct error_counts *errors);
 struct reply compose_end(struct caller *c, const struct reply *outer);
+
+/* --- waiting for room (room.c) --- */
+
+/* What a command of the caller commits may wait, from here on to the end of the command. */
+void room_begin(struct caller *c);
+/* What is left of the command is no longer begun again. */
+void room_end(struct caller *c);
+/* The command has to wait, and is begun again: it ends now, without an effect. */
+void room_wait(struct caller *c);
+/* Before it is begun again: does it go on waiting? */
+bool room_is_awaited(struct caller *c);
+/* The command has ended, or will not be begun again. */
+void room_done(struct caller *c);
 
 /* --- group commit (group.c) --- */
 
@@ -523,6 +538,10 @@ int command_update(struct caller *c, const struct resp_arg *key, bool value,
  * again in a next turn, alone.  False: it is alone already.
  */
 bool command_run_alone(struct caller *c);
+/* The command ends, and is begun from the beginning, with all locks, when it is resumed. */
+void command_run_later(struct caller *c);
+/* Was it ended so? */
+bool command_runs_later(struct caller *c);
 
 /* A copy of a key's value, to be changed. */
 struct value {

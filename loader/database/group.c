@@ -15,7 +15,7 @@
 #include "store/txn.h"
 #include "util/clock.h"
 
-#define GROUP_BYTES (64 << 10) /* of the commands of an EXEC that waits */
+#define GROUP_BYTES (16 << 10) /* of the commands of an EXEC that waits: no large value */
 #define ALONE	    64	       /* EXECs after a conflict: where there is one, others follow */
 
 static const char exec_text[] = "*1\r\n$4\r\nEXEC\r\n"; /* for the slow log */

@@ -149,6 +149,8 @@ void command_keys_atomic(struct caller *c, unsigned int argc, const struct resp_
 
 	if (count > 1 && count <= STORE_TXN_KEYS)
 		ret = command_atomic(c, all_keys, &k);
+	if (ret == REPLIED)
+		return;
 	if (ret && is_sliced(c, ret, count, stride))
 		command_keys(c, argc, argv, stride, key);
 	else if (ret)

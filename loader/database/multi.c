@@ -102,18 +102,24 @@ int command_atomic(struct caller *c, command_atomic_fn *fn, void *arg)
 	t->runs = true;
 	t->killed = false;
 	t->lines = &lines;
+	store_waits_as(c->worker->ctx, t->may_wait ? c->id : 0);
 	while (ret == -ECANCELED && !t->killed && tries_left(c, &tries)) {
 		const struct held_message *since = pubsub_hold(c->srv);
 		bool changed = false;
 
 		ret = attempt(c, fn, arg, &changed, &tries.keys);
 		pubsub_release(c->srv, since, !ret && changed);
-		monitor_release(c, ret != -ECANCELED);
+		monitor_release(c, ret != -ECANCELED && ret != -EAGAIN);
 		c->worker->stat[STAT_CONFLICTS] += ret == -ECANCELED;
 	}
 	tries_end(c, &tries);
 	t->runs = false;
 	t->lines = NULL;
+	store_waits_as(c->worker->ctx, 0);
+	if (ret == -EAGAIN) {
+		room_wait(c);
+		return REPLIED;
+	}
 	return ret == -ECANCELED ? -EBUSY : ret;
 }
 
@@ -150,7 +156,7 @@ void command_run_atomic(struct caller *c, command_atomic_fn *fn, void *arg)
 {
 	int ret = command_atomic(c, fn, arg);
 
-	if (ret)
+	if (ret && ret != REPLIED)
 		reply_store_error(c, ret);
 }
 
@@ -456,6 +462,9 @@ static void run_all(struct caller *c)
 	store_prefetch(c->worker->ctx, op, queued_keys(&t->queued, op, QUEUE_OPS));
 	do {
 		ret = command_atomic(c, run_segment, &x);
+		if (ret == REPLIED)
+			return;
+		room_end(c);
 		if (!x.goes_on && (ret || x.watch)) {
 			if (x.watch == -ECANCELED)
 				reply_null_array(reply_to(c));
@@ -509,7 +518,9 @@ void cmd_exec(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 		exec(c);
 		c->worker->slice_end = slice_end;
 	}
-	transaction_end(c);
+	c->session.multi = command_runs_later(c);
+	if (!c->session.multi)
+		transaction_end(c);
 }
 
 void cmd_multi(struct caller *c, unsigned int argc, const struct resp_arg *argv)

@@ -26,6 +26,8 @@ void server_follow_saves(struct server *s);
 
 /* Wakes log_waiters at this time (monotonic ns) at the latest; before, when the log has more. */
 void server_wake_log_waiters(struct server *s, uint64_t at_ns);
+/* Wakes room_waiters.  Any thread. */
+void server_wake_room_waiters(struct server *s);
 
 enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };
 

@@ -13,6 +13,7 @@ struct housekeeping {
 	ev_timer expiry;
 	ev_async log_told;     /* the write log has more on disk, or cannot be written */
 	ev_timer log_wait_end; /* when the patience of the first of log_waiters ends */
+	ev_async room_made;    /* for a command that needs much, or it is somebody else's turn */
 	ev_signal on_term, on_int, on_usr1, on_hup;
 	double signalled; /* when SIGTERM or SIGINT came and saving failed, 0 = never */
 };

@@ -140,6 +140,27 @@ static void log_tells(void *arg)
 		ev_async_send(s->worker[i]->loop, &s->worker[i]->wake);
 }
 
+static void on_room_made(struct ev_loop *loop, ev_async *w, int events)
+{
+	struct server *s = ((struct housekeeping *)w->data)->srv;
+
+	(void)loop;
+	(void)events;
+	worker_take_all(s->worker[0]);
+	waiters_wake(&s->room_waiters);
+}
+
+void server_wake_room_waiters(struct server *s)
+{
+	if (s->housekeeping)
+		ev_async_send(s->loop, &s->housekeeping->room_made);
+}
+
+static void room_tells(void *arg)
+{
+	server_wake_room_waiters(arg);
+}
+
 static bool every_second(void *arg)
 {
 	struct server *s = arg;
@@ -172,9 +193,12 @@ int saves_begin(struct housekeeping *h)
 
 	ev_async_init(&h->log_told, on_log_told);
 	ev_init(&h->log_wait_end, on_log_wait_end);
-	h->log_told.data = h->log_wait_end.data = h;
+	ev_async_init(&h->room_made, on_room_made);
+	h->log_told.data = h->log_wait_end.data = h->room_made.data = h;
 	ev_async_start(s->loop, &h->log_told);
+	ev_async_start(s->loop, &h->room_made);
 	writelog_tell(log_tells, h);
+	store_room_tell(s->store, room_tells, s);
 	/* An xkvd that was killed may have left them refused. */
 	server_follow_saves(s);
 	if (!ret && snapshot_event_fd() >= 0)
@@ -185,6 +209,8 @@ int saves_begin(struct housekeeping *h)
 void saves_end(struct housekeeping *h)
 {
 	writelog_tell(NULL, NULL);
+	store_room_tell(h->srv->store, NULL, NULL);
 	ev_async_stop(h->srv->loop, &h->log_told);
+	ev_async_stop(h->srv->loop, &h->room_made);
 	ev_timer_stop(h->srv->loop, &h->log_wait_end);
 }

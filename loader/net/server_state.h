@@ -57,6 +57,7 @@ struct server {
 	struct waiters saves;		   /* those who have sent SAVE */
 	struct waiters log_waiters;	   /* WAITAOF */
 	struct waiters late_waiters;	   /* commands that write, while `writes_wait` */
+	struct waiters room_waiters;	   /* those that begin again when there is room */
 	struct extra *extras;
 	uint64_t last_client_id;
 	struct flows *flows;   /* not owned; NULL = the driver answers no client over TCP */

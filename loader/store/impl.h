@@ -7,6 +7,7 @@
  *   engine.c           requests, run by the BPF code; its only call downwards is no_slot()
  *   lookup.c           reads of keys in mapped memory
  *   evict.c drain.c    eviction of entries, and emptying of spans
+ *   room.c             room that is made while others are served, on request
  *   maintenance.c      the maintenance thread: keeps slots free, returns memory, makes room
  *   databases.c        the numbers of databases
  *   longkey.c          the stored form of long keys, and operations on them
@@ -45,6 +46,7 @@ struct store_ctx {
 	bool no_touch;		     /* store_no_touch() */
 	bool for_change;	     /* what is read is half of a change, and not counted */
 	uint16_t origin;	     /* store_origin() */
+	uint64_t waits_as;	     /* store_waits_as() */
 	uint8_t db;		     /* the selected database: its stored number */
 	uint64_t sender[2];	     /* client address of the next datagrams (xkv_request.source) */
 	void *large;		     /* XKV_SLOT_VALUE_MAX bytes, allocated on first use */
@@ -91,6 +93,24 @@ struct need {
 	int result;
 };
 
+/* room.c: what a change needs. */
+struct room_want {
+	unsigned int slots[XKV_CLASSES]; /* by class, but for large values */
+	unsigned int runs[XKV_UNITS];	 /* large values, by units */
+};
+
+/* room.c: for whom room is made.  Under need_lock, but for `want` while it is made, and `kept`. */
+struct room {
+	uint64_t who;	   /* whose turn it is, 0 = nobody's */
+	bool wanted;	   /* the maintenance thread has to make it; else it is there, or ... */
+	bool failed;	   /* ... cannot be had, or not soon: `who` has to see for itself */
+	uint64_t until_ms; /* then it is given up */
+	struct room_want want;
+	_Atomic unsigned int kept[XKV_CLASSES]; /* free slots, and units for large values */
+	store_room_fn *told;
+	void *arg;
+};
+
 /* maintenance.c: the thread and its measurements of earlier periods. */
 struct maintenance {
 	bool runs, stopping;
@@ -110,6 +130,7 @@ struct maintenance {
 	} class[XKV_CLASSES];
 	/* by class, free slots that a transaction is about to take; units, for large values */
 	_Atomic unsigned int promised[XKV_CLASSES];
+	struct room room;
 	unsigned int spare_periods;	  /* periods until config.spare_class is cleared */
 	uint64_t large_seen;		  /* memory.large_taken at the last update_large() */
 	_Atomic unsigned int large_quiet; /* update_large() calls since large_taken changed */
@@ -260,6 +281,8 @@ int page_remove(struct store *st, uint32_t number);
  * page has; else *page and *first locate the first unit.  The caller holds units_lock.
  */
 bool units_take(struct store *st, unsigned int count, uint32_t *page, uint32_t *first);
+/* How many of these runs of free units (runs[n]: of n) are missing, if the longest come first? */
+unsigned int units_lacking(struct store *st, const unsigned int runs[XKV_UNITS]);
 /* Takes this unit if it is free.  The caller holds units_lock. */
 bool unit_take(struct store *st, uint32_t page, uint32_t unit);
 /* The caller holds units_lock, or accepts a result that may be outdated. */
@@ -403,12 +426,31 @@ void free_orphans(struct store *st);
  */
 #define GROW_WAIT_MS 5000
 int slots_grow(struct store *st, unsigned int class, unsigned int count, uint64_t *until_ms);
+/* Has the class so many free slots, with spans that are made for it now?  Thread safe. */
+bool class_has(struct store *st, unsigned int class, unsigned int count);
+/* Makes room until this time; -EAGAIN: not yet all, or -ENOSPC.  Maintenance thread. */
+int room_step(struct store *st, const struct room_want *want, uint64_t until_ms);
 /* Serves the requests that wait in slots_grow().  Maintenance thread, or a test in its place. */
 void maintenance_serve(struct store *st);
 /* Starts the maintenance thread.  0 or -errno. */
 int maintenance_start(struct store *st);
 /* Stops it and waits for its end.  Requests that wait in slots_grow() fail. */
 void maintenance_stop(struct store *st);
+
+/* ---- room.c ---- */
+
+/* A slot of `need` bytes is wanted, too. */
+void room_add(const struct store *st, struct room_want *want, size_t need);
+/* Units for all large values, and for the largest; 0 if there are none. */
+unsigned int room_units(const struct room_want *want);
+unsigned int room_longest(const struct room_want *want);
+/*
+ * 0: there is room, or it has to be made by who asks.  -EAGAIN: it is made meanwhile, since there
+ * is somebody whom store_waits_as() names.  -ENOSPC: there cannot be as much.
+ */
+int room_ask(struct store_ctx *ctx, const struct room_want *want);
+/* Makes what is wanted, for some milliseconds, and tells who waits.  Maintenance thread. */
+void room_make(struct store *st);
 
 /* ---- evict.c ---- */
 

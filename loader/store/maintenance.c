@@ -35,6 +35,7 @@
 #define READER_US     200  /* between looks whether a reader of the change feed has read on */
 #define ROOM_MS	      100  /* for one class, before requests of other classes have their turn */
 #define OWED_MS	      1000 /* how long units for a large value are left to the request that waits */
+#define STEP_UNITS    1024 /* freed at once for who lets others run meanwhile: 4 MiB */
 #define SPARE_PERIODS 10   /* how long spare_class stays set, so that the waiting request sees it */
 #define COMPACT_MS    1000 /* pause after a failed compact(), while no unit is taken or freed */
 #define COMPACT_SHARE 10   /* pause in any case, as a multiple of the time it took */
@@ -62,6 +63,12 @@ static struct slots slots_of(const struct store *st, unsigned int class)
 		.free = free > 0 ? free : 0,
 		.per_page = XKV_PAGE_BYTES / c->slot_bytes,
 	};
+}
+
+/* Free slots that somebody was promised; units, for large values. */
+static unsigned int promised(const struct store *st, unsigned int class)
+{
+	return st->maint.promised[class] + st->maint.room.kept[class];
 }
 
 /* Slots that are not in the free lists, including those parked in draining spans. */
@@ -240,7 +247,7 @@ static unsigned int reclaim(struct store *st, unsigned int waiting, unsigned int
 
 	for (unsigned int class = 0; class < st->class_count; class ++) {
 		struct slots s = slots_of(st, class);
-		uint64_t keep = s.all / 256 + 1 + st->maint.promised[class];
+		uint64_t keep = s.all / 256 + 1 + promised(st, class);
 
 		surplus[class] = s.free > keep ? s.free - keep : 0;
 	}
@@ -403,9 +410,12 @@ static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned
 	return best;
 }
 
-/* The same over all pages.  Costs NEVER or more if there are none. */
-static unsigned int cheapest(const struct store *st, unsigned int units, unsigned int floor,
-			     uint32_t *page, uint32_t *first)
+/*
+ * The same over all pages; `more`: but those that have such a run.  Costs NEVER or more if there
+ * are none.
+ */
+static unsigned int cheapest(const struct store *st, unsigned int units, bool more,
+			     unsigned int floor, uint32_t *page, uint32_t *first)
 {
 	unsigned int least = NEVER, cost;
 	uint32_t at;
@@ -413,6 +423,8 @@ static unsigned int cheapest(const struct store *st, unsigned int units, unsigne
 	for (uint32_t number = 0; number < st->mem.pages; number++) {
 		if (!st->mem.page[number] || st->mem.units_free[number] + least <= units)
 			continue; /* a used unit costs at least 1, so none is cheaper here */
+		if (more && !cheapest_run(st, number, units, 0, &at))
+			continue;
 		cost = cheapest_run(st, number, units, floor, &at);
 		if (cost < least) {
 			least = cost;
@@ -423,19 +435,20 @@ static unsigned int cheapest(const struct store *st, unsigned int units, unsigne
 	return least;
 }
 
-static bool try_compact(struct store *st, unsigned int units)
+static bool try_compact(struct store *st, unsigned int units, bool more)
 {
 	unsigned int cost = 0;
 	uint32_t page, first;
 
 	for (int i = 0; i < RUN_TRIES; i++, cost++) {
-		cost = cheapest(st, units, cost, &page, &first);
+		cost = cheapest(st, units, more, cost, &page, &first);
 		if (cost >= NEVER)
 			break;
 		if (can_be_emptied(st, page, first, units, 0))
 			return drain_range(st->maint.ctx, page, first, units);
 	}
-	return emptiest_page(st, 0, &page) && drain_range(st->maint.ctx, page, 1, XKV_UNITS - 1);
+	return !more && emptiest_page(st, 0, &page) &&
+	       drain_range(st->maint.ctx, page, 1, XKV_UNITS - 1);
 }
 
 /*
@@ -455,17 +468,19 @@ static bool compact_failed_recently(const struct store *st, unsigned int units, 
 
 /*
  * Makes `units` neighbouring units free, if that many are free in total: relocates the entries
- * between some of them or, if those fit nowhere, all entries of a page.  True on success.
+ * between some of them or, if those fit nowhere, all entries of a page.  True on success.  With
+ * `runs`: in a page that has not as many yet, so that fewer of these are lacking.
  */
-static bool compact(struct store *st, unsigned int units)
+static bool compact(struct store *st, unsigned int units, const unsigned int *runs)
 {
+	unsigned int lack = runs ? units_lacking(st, runs) : 0;
 	uint64_t begin = monotonic_ms(), free = units_free(st);
 
 	/* few free units are worth a grace period only if nothing can be evicted instead */
 	if (free < (evict_may(st, 0) ? 2 * units : units) ||
 	    compact_failed_recently(st, units, free))
 		return false;
-	if (try_compact(st, units))
+	if (try_compact(st, units, runs) && (!runs || units_lacking(st, runs) < lack))
 		return true;
 	st->maint.compact_failed.ms = monotonic_ms();
 	st->maint.compact_failed.took_ms = st->maint.compact_failed.ms - begin;
@@ -476,25 +491,37 @@ static bool compact(struct store *st, unsigned int units)
 
 /* ---- requests that wait for a slot --------------------------------------- */
 
+bool class_has(struct store *st, unsigned int class, unsigned int count)
+{
+	while (class_is_empty(st, class) || (count > 1 && slots_of(st, class).free < count))
+		if (span_carve(st, class))
+			return false;
+	return true;
+}
+
 /*
- * Has the class `count` free slots, or can a span be made?  For a large value: are there so many
- * units?
+ * What somebody waits for: slots of a class, or units for a large value; or for all those large
+ * values, of which the largest has `count` units.
  */
-static bool is_available(struct store *st, unsigned int class, unsigned int count)
+struct wanted {
+	unsigned int class, count;
+	const unsigned int *runs; /* room_want.runs; NULL = for one large value */
+	unsigned int step;	  /* most units to free at once */
+};
+
+static bool is_available(struct store *st, const struct wanted *w)
 {
 	uint32_t page, first;
 	bool found;
 
-	if (class != XKV_CLASS_LARGE) {
-		while (class_is_empty(st, class) || (count > 1 && slots_of(st, class).free < count))
-			if (span_carve(st, class))
-				return false;
-		return true;
-	}
+	if (w->class != XKV_CLASS_LARGE)
+		return class_has(st, w->class, w->count);
+	if (w->runs)
+		return !units_lacking(st, w->runs);
 	pthread_mutex_lock(&st->mem.units_lock);
-	found = units_take(st, count, &page, &first);
+	found = units_take(st, w->count, &page, &first);
 	if (found)
-		units_give(st, page, first, count);
+		units_give(st, page, first, w->count);
 	pthread_mutex_unlock(&st->mem.units_lock);
 	return found;
 }
@@ -517,15 +544,28 @@ static void log_refusal(struct store *st)
 }
 
 /* Units for so many slots of a class at once, or for a large value and those that follow it. */
-static unsigned int units_for(const struct store *st, unsigned int class, unsigned int count)
+static unsigned int units_for(const struct store *st, const struct wanted *w)
 {
-	unsigned int least, units, promised = st->maint.promised[XKV_CLASS_LARGE];
+	unsigned int bytes = st->classes[w->class].slot_bytes, least = w->count, units;
 
-	if (class == XKV_CLASS_LARGE)
-		return count > promised ? count : promised;
-	least = span_least(st->classes[class].slot_bytes);
-	units = xkv_units((size_t)count * st->classes[class].slot_bytes);
-	return units > least ? units : least;
+	if (w->class == XKV_CLASS_LARGE) {
+		units = w->runs ? st->maint.room.kept[w->class] : st->maint.promised[w->class];
+	} else {
+		least = span_least(bytes);
+		units = xkv_units((size_t)w->count * bytes);
+	}
+	return clamp(units, least, w->step > least ? w->step : least);
+}
+
+/* Neighbouring units to make free: of a page as many as all large values take, or this one. */
+static unsigned int units_together(const struct store *st, const struct wanted *w,
+				   unsigned int units)
+{
+	unsigned int most = (XKV_UNITS - 1) / w->count * w->count;
+
+	if (w->class != XKV_CLASS_LARGE)
+		return units;
+	return clamp(promised(st, w->class), w->count, most);
 }
 
 /*
@@ -588,17 +628,15 @@ static bool wait_for_readers(struct store *st, uint64_t evicted)
  * transaction, from classes that have free slots, or by eviction.  0, -ENOSPC, or -EAGAIN if it is
  * not done at until_ms.
  */
-static int class_make_room(struct store *st, unsigned int class, unsigned int count,
-			   uint64_t until_ms)
+static int make_room(struct store *st, const struct wanted *w, uint64_t until_ms)
 {
-	unsigned int units = units_for(st, class, count);
-	unsigned int together = class == XKV_CLASS_LARGE ? count : units;
-	bool at_once = class == XKV_CLASS_LARGE || count > EVICT_AT_ONCE;
+	unsigned int units = units_for(st, w), together = units_together(st, w, units);
+	bool at_once = w->class == XKV_CLASS_LARGE || w->count > EVICT_AT_ONCE;
 	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0, told = 0, large;
 	unsigned int gone;
 
 	for (;;) {
-		if (is_available(st, class, count))
+		if (is_available(st, w))
 			return 0;
 		if (monotonic_ms() >= until_ms)
 			return -EAGAIN;
@@ -607,10 +645,10 @@ static int class_make_room(struct store *st, unsigned int class, unsigned int co
 			continue;
 		}
 		st->maint.at_limit = true;
-		if (feed_trim(st) && is_available(st, class, count))
+		if (feed_trim(st) && is_available(st, w))
 			return 0;
-		if (txn_free_hand(st->maint.ctx) || reclaim(st, class, units) ||
-		    wait_for_readers(st, told) || compact(st, together))
+		if (txn_free_hand(st->maint.ctx) || reclaim(st, w->class, units) ||
+		    wait_for_readers(st, told) || compact(st, together, w->runs))
 			continue;
 		large = st->evict.large;
 		gone = evict(st->maint.ctx, entries_for(st, at_once, units), false);
@@ -620,11 +658,38 @@ static int class_make_room(struct store *st, unsigned int class, unsigned int co
 		if (!gone || evicted > most)
 			break;
 	}
-	if (is_available(st, class, count)) /* reclaim() may have freed it after the last check */
-		return 0;
-	if (!set_spare_class(st, class))
+	return is_available(st, w) ? 0 : -ENOSPC; /* reclaim() may have freed it since */
+}
+
+/* For requests that wait for it: then a slot of a larger class will do, too. */
+static int class_make_room(struct store *st, unsigned int class, unsigned int count,
+			   uint64_t until_ms)
+{
+	int ret = make_room(st, &(struct wanted){ .class = class, .count = count, .step = ~0U },
+			    until_ms);
+
+	if (ret == -ENOSPC && !set_spare_class(st, class))
 		log_refusal(st);
-	return -ENOSPC;
+	return ret;
+}
+
+int room_step(struct store *st, const struct room_want *want, uint64_t until_ms)
+{
+	struct wanted w = { .step = STEP_UNITS };
+	int ret = 0;
+
+	for (; w.class < st->class_count && !ret; w.class ++) {
+		w.count = want->slots[w.class];
+		if (w.count)
+			ret = make_room(st, &w, until_ms);
+	}
+	w = (struct wanted){ XKV_CLASS_LARGE, room_longest(want), want->runs, STEP_UNITS };
+	if (!ret && w.count)
+		ret = make_room(st, &w, until_ms);
+	/* no writer has taken the slots that were drained: see reserve() */
+	for (unsigned int class = 0; class < st->class_count; class ++)
+		st->maint.class[class].free_before = slots_of(st, class).free;
+	return ret;
 }
 
 /* Serves the waiting requests of a class.  Called with need_lock, which it releases meanwhile. */
@@ -714,7 +779,7 @@ int slots_grow(struct store *st, unsigned int class, unsigned int count, uint64_
 		return -EINVAL;
 	if (class != XKV_CLASS_LARGE && class_is_empty(st, class))
 		st->maint.class[class].quiet = 0;
-	if (is_available(st, class, count))
+	if (is_available(st, &(struct wanted){ .class = class, .count = count }))
 		return 0;
 	if (!*until_ms)
 		*until_ms = monotonic_ms() + GROW_WAIT_MS;
@@ -790,7 +855,7 @@ static int grow(struct store *st, unsigned int class)
 {
 	int ret;
 
-	if (st->maint.at_limit && units_are_owed(st))
+	if (st->maint.at_limit && (units_are_owed(st) || st->maint.room.who))
 		return -ENOSPC;
 	if (over_limit(st) && evict_may(st, 0))
 		return -ENOSPC;
@@ -849,7 +914,7 @@ static uint64_t surplus_of(struct store *st, unsigned int class)
 	uint64_t before = st->maint.class[class].surplus, now = 0, keep;
 	struct slots s = slots_of(st, class);
 
-	keep = allowance(st, class, &s) + st->maint.promised[class];
+	keep = allowance(st, class, &s) + promised(st, class);
 	if (s.free > keep)
 		now = s.free - keep;
 	st->maint.class[class].surplus = now;
@@ -877,7 +942,7 @@ static void return_pages(struct store *st)
 
 	if (is_growing(st) && !over)
 		keep = st->mem.pages_used * (XKV_UNITS / 8);
-	keep = keep > UNITS_KEPT ? keep : UNITS_KEPT;
+	keep = (keep > UNITS_KEPT ? keep : UNITS_KEPT) + promised(st, XKV_CLASS_LARGE);
 	for (; given < RETURN_PAGES && free >= keep + XKV_UNITS; given++, free -= XKV_UNITS - 1)
 		/* the next large value must still find its units */
 		if (!emptiest_page(st, spare, &page) ||
@@ -975,6 +1040,15 @@ static void maintain(struct store *st, unsigned int period)
 	txn_keys_trim(st);
 }
 
+/* A step for who lets others run meanwhile; nonzero if the period is over. */
+static int make_wanted(struct store *st, const struct timespec *until)
+{
+	pthread_mutex_unlock(&st->maint.need_lock);
+	room_make(st);
+	pthread_mutex_lock(&st->maint.need_lock);
+	return monotonic_ms() >= until->tv_sec * 1000ULL + until->tv_nsec / 1000000;
+}
+
 static void *maintenance_main(void *arg)
 {
 	struct store *st = arg;
@@ -990,8 +1064,11 @@ static void *maintenance_main(void *arg)
 		for (ret = 0; !ret && !st->maint.stopping;) {
 			if (st->maint.need_any)
 				serve_needs(st);
-			ret = pthread_cond_timedwait(&st->maint.need_posted, &st->maint.need_lock,
-						     &until);
+			if (st->maint.room.wanted)
+				ret = make_wanted(st, &until);
+			else
+				ret = pthread_cond_timedwait(&st->maint.need_posted,
+							     &st->maint.need_lock, &until);
 		}
 	}
 	pthread_mutex_unlock(&st->maint.need_lock);

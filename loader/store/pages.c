@@ -209,6 +209,45 @@ bool units_take(struct store *st, unsigned int count, uint32_t *page, uint32_t *
 	return *first;
 }
 
+/* Puts the longest of `left` into a run of `units`; returns how many are left. */
+static unsigned int fill_run(unsigned int units, unsigned int left[XKV_UNITS], unsigned int longest)
+{
+	unsigned int n = units < longest ? units : longest, taken, all = 0;
+
+	for (; n && units; n = n - 1 < units ? n - 1 : units) {
+		taken = units / n < left[n] ? units / n : left[n];
+		left[n] -= taken;
+		units -= taken * n;
+		all += taken;
+	}
+	return all;
+}
+
+unsigned int units_lacking(struct store *st, const unsigned int runs[XKV_UNITS])
+{
+	unsigned int left[XKV_UNITS], longest = 0, shortest = XKV_UNITS, count = 0;
+	uint32_t first, end;
+
+	for (unsigned int n = 0; n < XKV_UNITS; n++) {
+		left[n] = runs[n];
+		count += runs[n];
+		longest = runs[n] ? n : longest;
+		shortest = runs[n] && n < shortest ? n : shortest;
+	}
+	pthread_mutex_lock(&st->mem.units_lock);
+	for (uint32_t number = 0; number < st->mem.pages && count; number++)
+		for (first = 1; st->mem.units_free[number] >= shortest && count; first = end) {
+			first = next_unit(st, number, first, true);
+			if (first == XKV_UNITS)
+				break;
+			end = next_unit(st, number, first, false);
+			if (end - first >= shortest)
+				count -= fill_run(end - first, left, longest);
+		}
+	pthread_mutex_unlock(&st->mem.units_lock);
+	return count;
+}
+
 bool unit_take(struct store *st, uint32_t page, uint32_t unit)
 {
 	bool free = unit_is_free(st, page, unit);

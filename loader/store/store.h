@@ -413,6 +413,23 @@ bool store_is_cache(const struct store *st);
  */
 void store_hold_writes(struct store *st, bool hold, unsigned int keys);
 
+/*
+ * A transaction that needs much room in a full store keeps its thread waiting until that is made.
+ * With `who` (0: no longer) it fails with -EAGAIN instead, and is to begin again when
+ * store_room_waits(who) says no, which is to be asked each time that `told` was called.  From the
+ * first time on until store_room_done(who), room may be kept for it.
+ */
+void store_waits_as(struct store_ctx *ctx, uint64_t who);
+bool store_room_waits(struct store *st, uint64_t who);
+/* Returns whether it had its turn: others may have theirs. */
+bool store_room_done(struct store *st, uint64_t who);
+/*
+ * Called by a thread of the store, with a lock: it only wakes somebody up.  Without `told` nobody
+ * waits so.
+ */
+typedef void store_room_fn(void *arg);
+void store_room_tell(struct store *st, store_room_fn *told, void *arg);
+
 /* Sets the client address of the next datagrams: a session is proven for one address. */
 void store_sender(struct store_ctx *ctx, const struct sockaddr *from);
 

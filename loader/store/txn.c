@@ -336,6 +336,22 @@ static int take_all(struct commit *c)
 	return ret;
 }
 
+/* Is it to begin again when there is room for what it lacks?  Before the first slot is taken. */
+static int ask_for_room(struct commit *c)
+{
+	struct room_want want = { 0 };
+	bool any = false;
+
+	if (c->count <= XKV_TXN_HAND && !c->large)
+		return 0;
+	for (unsigned int i = 0; i < c->count; i++)
+		if (!has_slot(c->ctx->st, &c->ctx->st->txn_key[i])) {
+			room_add(c->ctx->st, &want, slot_need(c->part[i].entry));
+			any = true;
+		}
+	return any ? room_ask(c->ctx, &want) : 0;
+}
+
 static void fill_slot(struct xkv_slot *slot, const struct overlay_entry *e)
 {
 	void *at;
@@ -457,7 +473,9 @@ static int commit_locked(struct commit *c)
 		put_key(st, &st->txn_key[i], c->part[i].entry);
 		c->large |= st->txn_key[i].class == XKV_CLASS_LARGE;
 	}
-	ret = c->puts ? take_and_fill(c) : 0;
+	ret = c->puts ? ask_for_room(c) : 0;
+	if (!ret && c->puts)
+		ret = take_and_fill(c);
 	if (!ret)
 		ret = commit_keys(c);
 	if (c->count > XKV_TXN_HAND)

@@ -55,6 +55,7 @@ void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint
  *   -ECANCELED what it has read was changed meanwhile: begin again
  *   -E2BIG     more than STORE_TXN_KEYS keys or STORE_TXN_BYTES
  *   -EFBIG     the records of its changes do not fit the change feed
+ *   -EAGAIN    it lacks room, and waits: store_waits_as()
  *   -ENOSPC, -EBUSY, -ENOMEM
  */
 int store_txn_commit(struct store_ctx *ctx);

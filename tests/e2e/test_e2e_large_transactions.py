@@ -119,6 +119,55 @@ def test_evicted_for_many_sizes(xkvd, size):
     assert sorted(took)[1] < 3, took
 
 
+def send(redis, how, values):
+    if how == "EXEC":
+        return pipeline(redis, [("SET", key, value) for key, value in values.items()])
+    if how == "EVAL":
+        script = "for i, key in ipairs(KEYS) do redis.call('SET', key, ARGV[i]) end return 1"
+        return redis.eval(script, len(values), *values, *values.values())
+    return redis.mset(values)
+
+
+@pytest.mark.parametrize("how", ["MSET", in_long("EXEC"), in_long("EVAL")])
+def test_others_are_served_while_room_is_made(xkvd, how):
+    """What needs much room in a full store waits for it, and begins again when it is there: others
+    wait for the commit alone, and several take turns."""
+    d = xkvd("--save", "", "--maxmemory", "150mb", "--maxmemory-policy", "allkeys-lru",
+             "--maxmemory-clients", "0", "--max-keys", "500000")
+    redis, other = d.redis(socket_timeout=120), d.redis(socket_timeout=120)
+    for i in range(6):
+        redis.mset(dict.fromkeys(names(MOST, f"old{i}"), b"x" * 300))
+    done, pings, replies = threading.Event(), [], []
+
+    def ping():
+        while not done.is_set():
+            begin = time.monotonic()
+            assert redis.ping()
+            pings.append(time.monotonic() - begin)
+
+    def change(client, prefix):
+        for i in range(4):
+            values = dict.fromkeys(names(500, f"{prefix}{i}"), b"y" * 50000)
+            begin = time.monotonic()
+            assert send(client, how, values)
+            replies.append(time.monotonic() - begin)
+            assert client.exists(*values) > 450
+
+    threads = [threading.Thread(target=change, args=(c, p))
+               for c, p in ((other, "a"), (d.redis(socket_timeout=120), "b"))]
+    pinger = threading.Thread(target=ping)
+    for thread in (pinger, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    pinger.join()
+    assert len(replies) == 8
+    assert redis.info("commandstats")[f"cmdstat_{how.lower()}"]["calls"] == 8 + 6 * (how == "MSET")
+    assert max(pings) < max(replies) / 2, (max(pings), max(replies))
+    assert not redis.execute_command("CLIENT", "LIST").count(b"flags=b")
+
+
 @pytest.mark.parametrize("how", [in_long("EXEC"), "MSETNX"])
 def test_buckets_in_a_full_store(xkvd, how):
     """Each transaction takes half of the memory and needs overflow buckets, and entries are evicted
