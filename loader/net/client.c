@@ -32,7 +32,8 @@
 /* a client that hung up may have shut down its sending side only */
 #define HANGUP_GRACE_NS 1000000000
 /* bytes before AUTH: the longest command, and a pipeline beside it */
-#define UNAUTH_INPUT_MAX (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
+#define WAITING_INPUT_MAX (4 << 20) /* bytes */
+#define UNAUTH_INPUT_MAX  (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
 /* least value of maxmemory-clients in bytes, if it is a percentage */
 #define SHARE_LEAST (64ULL << 20)
 /* between two looks at how much memory is left */
@@ -396,8 +397,9 @@ static void limit_memory(struct worker *w)
 /*
  * A client that does not read its replies is not read from while the clients take more than half of
  * maxmemory-clients.  Below that it is, because most libraries write all of a pipeline before they
- * read.  A read that waits until the socket can be written to is tried again by on_writable(): that
- * there is something to read would keep the loop busy and help nothing.
+ * read.  Nor is one that has sent much behind a command that waits, for an upstream or the disk.
+ * A read that waits until the socket can be written to is tried again by on_writable(): that there
+ * is something to read would keep the loop busy and help nothing.
  */
 static void read_or_wait(struct client *c)
 {
@@ -407,6 +409,7 @@ static void read_or_wait(struct client *c)
 		worker_take_all(c->caller.worker);
 	if ((c->caller.closing && !c->stream.conn.write_needs_read) ||
 	    c->stream.conn.read_needs_write ||
+	    (c->caller.waits && stream_pending(&c->stream) > WAITING_INPUT_MAX) ||
 	    (c->paused && server_client_memory(s) > memory_limit(s) / 2)) {
 		ev_io_stop(c->caller.worker->loop, &c->stream.readable);
 		return;

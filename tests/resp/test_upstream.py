@@ -1136,6 +1136,145 @@ def test_what_is_under_way_gets_an_error(apart):
     assert xkv.log().count("the connection to the upstream") == 1
 
 
+def in_front_of(redis, place, *options):
+    return in_memory(place, "--upstream", f"redis://127.0.0.1:{redis.port}", *options)
+
+
+@pytest.fixture(scope="module")
+def ill(tmp_path_factory, no_process_stays):
+    """xkvd and a Redis that each case makes well again."""
+    redis = stock(tmp_path_factory)
+    with in_front_of(redis, tmp_path_factory.mktemp("xkv")) as daemon:
+        wait_for(lambda: is_up(daemon), "the upstream")
+        with daemon.connect() as c:
+            yield c, redis
+    redis.stop()
+
+
+@pytest.fixture
+def cached_key(ill):
+    c, redis = ill
+    c.call("SET", "k", "v")
+    read_until_cached(c, "k")
+    with redis.connect() as other:
+        yield c, other, redis
+
+
+def still_read(c):
+    assert c.call("GET", "k") == b"$1\r\nv\r\n"
+    assert c.call("HGET", "none", "f") == NOTHING
+
+
+def test_out_of_memory(cached_key):
+    c, other, _ = cached_key
+    other.call("CONFIG", "SET", "maxmemory", 1)
+    assert c.call("SET", "k", "w").startswith(b"-OOM")
+    still_read(c)
+    other.call("CONFIG", "SET", "maxmemory", 0)
+    assert c.call("SET", "k", "w") == b"+OK\r\n" and c.call("GET", "k") == b"$1\r\nw\r\n"
+
+
+def test_read_only_after_a_failover(cached_key):
+    c, other, _ = cached_key
+    other.call("REPLICAOF", "127.0.0.1", 1)
+    assert c.call("SET", "k", "w").startswith(b"-READONLY")
+    still_read(c)
+    other.call("REPLICAOF", "NO", "ONE")
+    assert c.call("SET", "k", "w") == b"+OK\r\n" and c.call("GET", "k") == b"$1\r\nw\r\n"
+
+
+def test_snapshots_that_fail(cached_key):
+    c, other, redis = cached_key
+    os.mkdir(os.path.join(redis.cwd, "no-file"))
+    other.call("CONFIG", "SET", "save", "3600 1", "dbfilename", "no-file")
+    other.call("BGSAVE")
+    wait_for(lambda: c.call("SET", "x", "w").startswith(b"-MISCONF"), "the failure")
+    still_read(c)
+    other.call("CONFIG", "SET", "save", "", "dbfilename", "dump.rdb")
+    wait_for(lambda: c.call("SET", "k", "w") == b"+OK\r\n", "the end")
+
+
+def test_loading(cached_key):
+    """... while it is connected, and while it is connected to again."""
+    c, other, redis = cached_key
+    other.call("DEBUG", "POPULATE", 3000)
+    other.call("CONFIG", "SET", "key-load-delay", 500, "loading-process-events-interval-bytes",
+               1024)
+    other.send(encode("DEBUG", "RELOAD"))
+    wait_for(lambda: c.call("HGET", "k", "f").startswith(b"-LOADING"), "it")
+    assert c.call("SET", "k", "w").startswith(b"-LOADING")
+    with redis.connect() as killer:
+        killer.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
+    wait_for(lambda: b"-UPSTREAM" in c.call("GET", "x"), "the reason")
+    wait_for(lambda: c.call("GET", "k") == b"$1\r\nv\r\n", "its end")
+
+
+def test_tracking_refused(tmp_path, tmp_path_factory):
+    redis = stock(tmp_path_factory, "--user", "app", "on", ">p", "allkeys", "+@all",
+                  "-client|tracking")
+    with in_memory(tmp_path, "--upstream", f"redis://app:p@127.0.0.1:{redis.port}") as daemon:
+        wait_for(lambda: is_up(daemon), "the upstream")
+        with daemon.connect() as c:
+            c.call("SET", "k", "v")
+            for _ in range(5):
+                still_read(c)
+            assert b"upstream_caches:0" in c.call("XKV", "INFO", "upstream")
+            assert cached(c, "k") == NOTHING
+        assert "NOPERM" in daemon.log() and "nothing is cached" in daemon.log()
+    redis.stop()
+
+
+@pytest.mark.parametrize("policy", ["noeviction", "allkeys-lfu"])
+def test_cache_that_is_full(ill, tmp_path, policy):
+    _, redis = ill
+    with in_front_of(redis, tmp_path, "--max-keys", "2048", "--maxmemory", "12mb",
+                     "--maxmemory-policy", policy) as daemon:
+        wait_for(lambda: is_up(daemon), "the upstream")
+        with daemon.connect() as c:
+            large = "v" * 100_000
+            for i in range(200):
+                c.call("SET", f"full{i}", f"{i}{large}")
+            for i in [*range(200)] * 2:
+                assert c.call("GET", f"full{i}").endswith(b"\r\n%d%s\r\n" % (i, large.encode()))
+            lines = c.call("XKV", "INFO", "upstream").decode().split("\r\n")
+            unkept = [x for x in lines if x.startswith("cache_unkept:")][0]
+            assert policy != "noeviction" or unkept != "cache_unkept:0"
+            c.call("FLUSHALL")
+
+
+def test_flood(cached_key):
+    """Who sends while the Redis stands still is kept waiting, soon; others get what is cached."""
+    c, _, redis = cached_key
+    some = encode("LRANGE", "none", 0, -1) * 500 + encode("SET", "f", "x" * 5000)
+    with type(c)(c.sock.getpeername()[1]) as flood, stopped(redis):
+        flood.sock.settimeout(0.2)
+        with contextlib.suppress(OSError):
+            for _ in range(1000):
+                flood.sock.sendall(some)
+            pytest.fail("tens of megabytes were taken")
+        assert c.call("GET", "k") == b"$1\r\nv\r\n"
+    assert c.call("SET", "k", "w") == b"+OK\r\n"
+
+
+def test_another_server_behind_the_name(tmp_path, tmp_path_factory):
+    first, second = stock(tmp_path_factory), stock(tmp_path_factory)
+    for redis, value in ((first, "first"), (second, "second")):
+        with redis.connect() as other:
+            other.call("SET", "k", value)
+    with in_front_of(first, tmp_path) as daemon:
+        wait_for(lambda: is_up(daemon), "the upstream")
+        with daemon.connect() as c:
+            read_until_cached(c, "k")
+            first.stop()
+            second.stop()
+            second.argv[second.argv.index("--port") + 1] = str(first.port)
+            second.port = first.port
+            second.start()
+            wait_for(lambda: c.call("SET", "l", 1) == b"+OK\r\n", "the other one")
+            assert c.call("GET", "k") == NOTHING  # it was started without data
+    second.stop()
+
+
 @pytest.mark.parametrize("apart", [("--requirepass", "secret")], indirect=True)
 def test_wrong_password(apart):
     xkv, redis = apart
