@@ -133,7 +133,7 @@ void cache_drop(struct proxy *x, const void *name, size_t len)
 
 static void empty(struct proxy *x, unsigned int db);
 
-void cache_keep(struct proxy *x, const struct filled *f, uint64_t since_ms, int64_t ttl_ms)
+bool cache_keep(struct proxy *x, const struct filled *f, uint64_t since_ms, int64_t ttl_ms)
 {
 	int64_t limit = f->rule && f->rule->ttl_ms ? f->rule->ttl_ms
 						   : (int64_t)x->srv->cfg->cache_ttl * 1000;
@@ -153,6 +153,7 @@ void cache_keep(struct proxy *x, const struct filled *f, uint64_t since_ms, int6
 		x->stats.unkept++;
 	else
 		x->stats.filled++;
+	return !ret;
 }
 
 /* ---- emptying ----------------------------------------------------------------------- */

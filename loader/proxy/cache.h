@@ -46,6 +46,8 @@ struct fill_waiter {
 	/* The reply; NULL: the upstream was lost.  Called once. */
 	void (*got)(struct fill_waiter *w, const struct resp_value *v);
 	bool late; /* not before what is kept is */
+	uint64_t
+		unkept; /* bits of those of the first 64 keys that are not cached: of `late` ones */
 };
 TAILQ_HEAD(fill_waiters, fill_waiter);
 
@@ -63,9 +65,9 @@ void cache_drop(struct proxy *x, const void *name, size_t len);
 void cache_empty(struct proxy *x);
 /*
  * Keeps what a fill has brought, a value or that there is none, for `ttl_ms` from `since_ms` (Unix
- * time) on; -1 = for ever.
+ * time) on; -1 = for ever.  False: the store does not take it.
  */
-void cache_keep(struct proxy *x, const struct filled *f, uint64_t since_ms, int64_t ttl_ms);
+bool cache_keep(struct proxy *x, const struct filled *f, uint64_t since_ms, int64_t ttl_ms);
 /*
  * Reads an entry; one without a value (NULL) says that the upstream has no such key.  False: it is
  * not there, or must not be believed now.

@@ -33,8 +33,10 @@ struct datagram {
 	struct proxy *proxy;
 	struct udp_kept *kept; /* owned */
 	unsigned int tries;
-	uint64_t absent;  /* bits by result: the upstream has no such string */
-	uint64_t fetched; /* the same, in the order of what was asked for last */
+	uint64_t absent;    /* bits by result: the upstream has no such string */
+	uint64_t fetched;   /* the same, in the order of what was asked for last */
+	uint64_t elsewhere; /* the same: it is not cached, and has so many bytes: */
+	uint32_t len[RESULTS_MAX];
 };
 
 /* ---- what is asked for ------------------------------------------------------------- */
@@ -95,6 +97,17 @@ static unsigned int parse(const char *request, size_t len, struct asked asked[RE
 	return count;
 }
 
+/* The result that stands there, and where the next one does.  False: there is none. */
+static bool next_result(const char *reply, size_t len, size_t *at, struct xkv_result *r)
+{
+	if (*at + sizeof(*r) > len)
+		return false;
+	memcpy(r, reply + *at, sizeof(*r));
+	*at += sizeof(*r) +
+	       (r->flags & XKV_HAS_VALUE ? XKV_PADDED((size_t)ntohl(r->value_len)) : 0);
+	return true;
+}
+
 /* Bits of the results that say that a key is missing, or (`all`) of all that are about one. */
 static uint64_t missing(const char *request, size_t len, const char *reply, size_t reply_len,
 			bool all, struct asked asked[RESULTS_MAX])
@@ -102,19 +115,13 @@ static uint64_t missing(const char *request, size_t len, const char *reply, size
 	const struct xkv_hdr *hdr = (const struct xkv_hdr *)reply;
 	unsigned int count = parse(request, len, asked);
 	size_t at = sizeof(*hdr);
+	struct xkv_result r;
 	uint64_t bits = 0;
 
-	for (unsigned int i = 0; i < count && i < hdr->count; i++) {
-		struct xkv_result r;
-
-		if (at + sizeof(r) > reply_len)
-			break;
-		memcpy(&r, reply + at, sizeof(r));
+	for (unsigned int i = 0;
+	     i < count && i < hdr->count && next_result(reply, reply_len, &at, &r); i++)
 		if (asked[i].reads && (r.status == XKV_MISS || (all && r.status == XKV_OK)))
 			bits |= 1ULL << i;
-		at += sizeof(r) +
-		      (r.flags & XKV_HAS_VALUE ? XKV_PADDED((size_t)ntohl(r.value_len)) : 0);
-	}
 	return bits;
 }
 
@@ -195,10 +202,36 @@ static void got(struct fill_waiter *w, const struct resp_value *v)
 		say_busy(d);
 		return;
 	}
-	for (unsigned int i = 0; i < RESULTS_MAX; i++)
-		if (d->fetched >> i & 1 && value_item(v, n++)->type == '_')
+	for (unsigned int i = 0; i < RESULTS_MAX; i++) {
+		const struct resp_value *item;
+
+		if (!(d->fetched >> i & 1))
+			continue;
+		item = value_item(v, n);
+		if (item->type == '_')
 			d->absent |= 1ULL << i;
+		else if (w->unkept >> n & 1)
+			d->elsewhere |= 1ULL << i;
+		d->len[i] = (uint32_t)item->len;
+		n++;
+	}
 	go_on(d);
+}
+
+/* What is not cached, so the engine has said MISS, is to be read over TCP. */
+static void point_elsewhere(const struct datagram *d, char *reply, size_t len)
+{
+	size_t at = sizeof(struct xkv_hdr), from = at;
+	struct xkv_result r;
+
+	for (unsigned int i = 0; i < RESULTS_MAX && next_result(reply, len, &at, &r); i++) {
+		if (d->elsewhere >> i & 1 && r.status == XKV_MISS) {
+			r.status = XKV_TOO_LARGE;
+			r.value_len = htonl(d->len[i]);
+			memcpy(reply + from, &r, sizeof(r));
+		}
+		from = at;
+	}
 }
 
 static bool fetch(struct datagram *d, struct asked asked[RESULTS_MAX])
@@ -222,12 +255,13 @@ static void go_on(struct datagram *d)
 
 	if (len)
 		d->fetched = missing(d->kept->in, d->kept->len, reply, len, !believed, asked) &
-			     ~d->absent;
+			     ~(d->absent | d->elsewhere);
 	if (len && believed)
 		d->fetched = unknown(d->proxy, d->fetched, asked);
 	if (!len) {
 		forget(d);
 	} else if (!d->fetched) {
+		point_elsewhere(d, reply, len);
 		udp_send(d->kept, reply, len);
 		forget(d);
 	} else if (d->tries++ == TRIES || !fetch(d, asked)) {

@@ -24,27 +24,35 @@ struct fill {
 	char *bytes; /* of the reply; owned */
 	const struct resp_value *value;
 	unsigned int asked;	  /* keys */
+	uint64_t unkept;	  /* bits of the first of these: they are not cached */
 	unsigned int count, left; /* those to be kept, and replies to PTTL still to come */
 	struct filled key[];
 };
 
-static void tell_all(struct fill_waiters *waiters, const struct resp_value *v)
+static void tell_all(struct fill_waiters *waiters, const struct resp_value *v, uint64_t unkept)
 {
 	struct fill_waiter *w;
 
 	while ((w = TAILQ_FIRST(waiters))) {
 		TAILQ_REMOVE(waiters, w, next);
+		w->unkept = unkept;
 		w->got(w, v);
 	}
 }
 
 static void forget(struct fill *f)
 {
-	tell_all(&f->late, f->value);
+	tell_all(&f->late, f->value, f->unkept);
 	value_free(f->value);
 	outbox_free(&f->reply);
 	free(f->bytes);
 	free(f);
+}
+
+static void not_kept(struct fill *f, unsigned int index)
+{
+	if (index < 64)
+		f->unkept |= 1ULL << index;
 }
 
 /* Nothing more comes of this key. */
@@ -76,8 +84,9 @@ static void ttl_reply(struct link *l, struct request *r, const char *bytes, size
 	outbox_free(&f->reply);
 	/* -1: it does not expire; -2: it is not there, or not any more */
 	if (len > 3 && text[0] == ':' && text_to_i64(text + 1, len - 3, &ttl) && !k->overtaken &&
-	    (k->value ? ttl >= -1 : ttl == -2 && f->value))
-		cache_keep(f->proxy, k, f->sent_ms, ttl);
+	    (k->value ? ttl >= -1 : ttl == -2 && f->value) &&
+	    !cache_keep(f->proxy, k, f->sent_ms, ttl))
+		not_kept(f, k->index);
 	key_end(k);
 }
 
@@ -93,7 +102,7 @@ static const struct request_kind ttl_kind = { ttl_reply, ttl_lost };
 static void tell(struct fill *f)
 {
 	f->replied = true;
-	tell_all(&f->waiters, f->value);
+	tell_all(&f->waiters, f->value, f->unkept);
 	if (!f->left)
 		forget(f);
 }
@@ -190,8 +199,10 @@ static void add_key(struct fill *f, const struct resp_arg *arg, unsigned int ind
 	struct cache_rule *rule;
 	struct cached_key *key;
 
-	if (!cache_wants(f->proxy, arg, &rule))
+	if (!cache_wants(f->proxy, arg, &rule)) {
+		not_kept(f, index);
 		return;
+	}
 	key = cached_key(f->proxy, arg->ptr, arg->len);
 	if (!key)
 		return;

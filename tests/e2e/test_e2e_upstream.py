@@ -13,7 +13,7 @@ import redis
 from conftest import wait_for
 from respserver import stopped
 
-OK, MISS, NOT_STORED, NOT_NUMBER, OVERFLOW, READ_ONLY = 0, 1, 2, 12, 13, 16
+OK, MISS, NOT_STORED, TOO_LARGE, NOT_NUMBER, OVERFLOW, READ_ONLY = 0, 1, 2, 3, 12, 13, 16
 MAX_STALE = 1000
 
 
@@ -44,7 +44,8 @@ def behind(tmp_path_factory):
 @pytest.fixture(scope="module")
 def d(xkvd_module, behind):
     daemon = xkvd_module("--upstream", f"unix://{behind.path}", "--cache-max-stale", str(MAX_STALE),
-                         "--save", "", "--maxmemory-policy", "allkeys-lfu")
+                         "--save", "", "--maxmemory-policy", "allkeys-lfu", "--no-cache",
+                         "uncached*")
     wait_for(lambda: b"upstream_up:1" in info(daemon), what="the upstream")
     return daemon
 
@@ -82,6 +83,21 @@ def test_what_was_read_is_answered_by_the_driver(d, udp, behind):
     wait_for(lambda: udp.one(proto.get(b"k")).value == b"w", what="the announcement")
     behind.delete("k")
     wait_for(lambda: udp.one(proto.get(b"k")).status == MISS, what="the announcement")
+
+
+def mgets(behind):
+    return behind.info("commandstats").get("cmdstat_mget", {"calls": 0})["calls"]
+
+
+def test_what_is_not_cached_is_for_tcp(d, udp, behind):
+    """Keys of `no-cache`, and what the store does not take."""
+    behind.mset({"uncached": "v", "k": "w", "huge": b"x" * (2 << 20)})
+    before = mgets(behind)
+    keys = b"uncached", b"k", b"none", b"huge", b"uncached"
+    results = udp.ask(*map(proto.get, keys), proto.scan(b"uncached", 1), pad_to=600).results
+    assert [r.status for r in results] == [TOO_LARGE, OK, MISS, TOO_LARGE, TOO_LARGE, TOO_LARGE]
+    assert [r.value_len for r in results if r.status == TOO_LARGE] == [1, 2 << 20, 1, 1]
+    assert mgets(behind) == before + 1
 
 
 def test_several_keys_in_a_datagram(d, udp, behind):
