@@ -58,7 +58,7 @@ BENCH_LIBS := -lxdp -lbpf -ljansson -lhiredis -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-exchange xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)
 
-BENCHES := $(addprefix bench-,quick redis resp tcp memory hitratio stages pauses locked)
+BENCHES := $(addprefix bench-,quick redis resp tcp memory hitratio stages pauses locked upstream)
 
 .PHONY: all tests check demo sanitize $(BENCHES) install uninstall clean lint format setup
 .SECONDARY: # intermediate objects are kept

@@ -10,7 +10,7 @@ import time
 import proto
 import pytest
 import redis
-from conftest import wait_for
+from conftest import BUILD, SERVER, wait_for
 from respserver import stopped
 
 OK, MISS, NOT_STORED, TOO_LARGE, NOT_NUMBER, OVERFLOW, READ_ONLY = 0, 1, 2, 3, 12, 13, 16
@@ -173,6 +173,18 @@ def test_writes_go_up(d, udp, behind, session):
             assert ttl - 1 <= behind.ttl(key) <= ttl, op
             got = udp.one(proto.get(key.encode()))
             assert (got.status, got.value) == ((MISS, None) if value is None else (OK, value)), op
+
+
+def test_library_and_its_command(d, behind):
+    """What libxkv sends, and whether it takes the answers."""
+    behind.flushall()
+    for words, says in ((("set", "cli", "1", "EX", "100"), "OK"), (("incr", "cli"), "2"),
+                        (("append", "cli", "34"), "3"), (("get", "cli"), "234"),
+                        (("expire", "cli", "50"), "1"), (("del", "cli"), "1"),
+                        (("get", "cli"), "\n")):
+        done = d.bed.run("client", BUILD / "xkv", "-h", SERVER, "-p", d.port, *words, check=False)
+        assert says in done.stdout, (words, done)
+    assert not behind.exists("cli")
 
 
 def test_what_only_the_store_can_do_is_refused(d, udp, behind):
