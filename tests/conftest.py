@@ -42,6 +42,8 @@ SERVER, SERVER6, CLIENT, CLIENT6 = "10.77.0.1", "fd77::1", "10.77.0.2", "fd77::2
 # On a bed everybody may do everything; tests of what others may not set these themselves.
 BED_OPTIONS = {"--interface": "xkv0", "--protected-mode": "no", "--enable-protected-configs": "yes",
                "--batch": "on" if os.environ.get("XKV_TEST_BATCH") else "auto"}
+if os.environ.get("XKV_TEST_DRIVEN"):  # `make driven`
+    BED_OPTIONS["--tcp-fast-path"] = "on"
 SANITIZERS = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime error:")
 
 pytest.register_assert_rewrite("respserver", "certificates")
@@ -682,6 +684,7 @@ def stock(tmp_path_factory):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "seconds(N): the time that this case has")
+    config.addinivalue_line("markers", "undriven(why): not with the driver answering (driven.sh)")
     config.addinivalue_line("markers", "long: only `make check-long` runs this case")
     config.addinivalue_line("markers",
                             "sanitized: `make check` runs this case with sanitizers, too")

@@ -113,7 +113,7 @@ check check-long: setup
 	@scripts/require.sh tools
 	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests sanitize
 	@tests/run --tier $(@:check-%=%) --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
-	@[ $@ = check ] || $(MAKE) --no-print-directory threads tsan linear model fuzz soak \
+	@[ $@ = check ] || $(MAKE) --no-print-directory threads driven tsan linear model fuzz soak \
 		check-kernels SECONDS=$(SOAK_SECONDS)
 
 # Half an hour of what `make soak` does for two; the kernels that apt offers, in an emulator
@@ -160,6 +160,12 @@ sanitize:
 threads: all tests
 	@XKV_OPTIONS="--io-threads 3" tests/run --build $(BUILD) resp; status=$$?; \
 		$(give_back); exit $$status
+
+# With the driver answering over TCP (tcp-fast-path), which the tests do not know.
+.PHONY: driven
+driven: all tests
+	@XKV_TEST_DRIVEN=1 tests/run --build $(BUILD) resp clients test_bank.py test_linear.py; \
+		status=$$?; $(give_back); exit $$status
 
 # Data races between threads of user space; what BPF programs do to the shared maps it does not see.
 .PHONY: tsan

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 55
+# tests/run: seconds 62
+# tests/run: timeout 1800
 """Commands over TCP that the driver answers: the same replies, in order, each executed once."""
 import contextlib
 import fcntl
@@ -676,13 +677,17 @@ class Caller(threading.Thread):
 HARM = {"loss": 0.02, "repeat": 0.02, "reorder": 0.05, "corrupt": 0.01, "most": 1300}
 
 
+# Of each network: `XKV_TCP_SECONDS=3600 tests/run --tier long -k any_network test_e2e_tcp`: hours
+SECONDS = int(os.environ.get("XKV_TCP_SECONDS") or (300 if LONG else 5))
+
+
+@pytest.mark.seconds(SECONDS + 175)
 @pytest.mark.parametrize("host, harm, mode", [
     (SERVER, {}, "auto"), (SERVER6, {}, "auto"), (SERVER, HARM, "auto"), (SERVER6, HARM, "auto"),
     (SERVER, HARM, "generic")], ids=["4", "6", "4-harmed", "6-harmed", "4-harmed-generic"])
 def test_any_network(xkvd, host, harm, mode):
     """Each reply is right, each increment is executed once, and nobody hangs."""
     d = xkvd(*ON, "--mode", mode)
-    seconds = 120 if LONG else 5
     relay = Relay(d.bed, **harm)
     try:
         relay.start()
@@ -690,13 +695,13 @@ def test_any_network(xkvd, host, harm, mode):
             assert c.ask("SET", "constant", "c" * 100) == b"+OK\r\n"
             assert c.ask("SET", "long", "l" * 900) == b"+OK\r\n"
             assert c.ask("SET", "longest", "l" * 1400) == b"+OK\r\n"
-        callers = [Caller(relay.netns, host, i, seconds) for i in range(12)]
+        callers = [Caller(relay.netns, host, i, SECONDS) for i in range(12)]
         for caller in callers:
             caller.start()
-        callers[0].join(seconds / 2)
+        callers[0].join(SECONDS / 2)
         relay.most = harm.get("most", 1500)  # from now on
         for caller in callers:
-            caller.join(seconds + 90)
+            caller.join(SECONDS + 90)
         assert not any(caller.is_alive() for caller in callers), figures(d)
         assert not [caller.error for caller in callers if caller.error], \
             ([caller.error for caller in callers], figures(d))

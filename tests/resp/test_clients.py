@@ -135,6 +135,7 @@ def test_unread_command_goes_on(xkv, own):
         assert [len(c.reply()) for _ in range(3)] == [1_000_012] * 3
 
 
+@pytest.mark.undriven("addresses")
 def test_client_kill(xkv, own):
     r = xkv.client()
     with unread_mget(xkv, "one") as one, xkv.connect() as two, xkv.connect() as three:

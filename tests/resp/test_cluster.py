@@ -133,6 +133,7 @@ def test_same_replies(nodes, name, version):
     same(nodes, SEQUENCES[name])
 
 
+@pytest.mark.undriven("addresses")
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("words", ["HELLO", "CLUSTER INFO", "CLUSTER NODES", "CLUSTER SLOTS",
                                    "CLUSTER SHARDS", "CLUSTER MYID", "INFO cluster"])
@@ -150,6 +151,7 @@ def test_same_description(emulated, stock_cluster, nodes, words, version):
     assert said[0] == said[1]
 
 
+@pytest.mark.undriven("addresses")
 def test_addresses(emulated):
     """Each client is told the address at which it has connected."""
     with emulated.connect() as c:

@@ -294,6 +294,7 @@ def test_walks(xkv, own):
             "db0": 500, "db5": 500, "db6": 1}
 
 
+@pytest.mark.undriven("addresses")
 def test_shown(xkv, own):
     """INFO, CLIENT LIST and MONITOR name the database."""
     own.call("SELECT", 9)

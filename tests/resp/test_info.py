@@ -3,6 +3,8 @@
 """INFO: its names in their order, which programs read that nobody knows; and how values look."""
 import re
 
+import pytest
+
 pytest_plugins = ["respserver"]
 
 NAMES = """
@@ -107,6 +109,7 @@ def read(own):
     return found
 
 
+@pytest.mark.undriven("figures")
 def test_names(xkv, own):
     wanted, names = {}, None
     for line in NAMES.strip().splitlines():

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: undriven
 # tests/run: seconds 4
 """What is measured of commands: SLOWLOG, LATENCY, and the statistics of INFO; and DEBUG."""
 import re

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: undriven
 # tests/run: unsanitized
 # tests/run: seconds 25
 """/metrics, /healthz and /readyz, as Prometheus, dashboards, probes and nuisances ask for them."""

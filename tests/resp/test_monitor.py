@@ -91,6 +91,7 @@ def monitors(pair, xkv, stock_redis):
         c.close()
 
 
+@pytest.mark.undriven("addresses")
 def test_lines(pair, monitors):
     for c in pair:
         for words in commands(SHOWN + NOT_SHOWN):
@@ -103,6 +104,7 @@ def test_lines(pair, monitors):
     assert not any(b"secret" in line for line in said[0])
 
 
+@pytest.mark.undriven("addresses")
 def test_pipeline_and_many_keys(pair, monitors):
     pipeline = encode("SET", "a", 1) + encode("GET", "a") + encode("MGET", *["a"] * 500)
     for c in pair:

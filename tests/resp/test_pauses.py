@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: undriven
 # tests/run: unsanitized
 # tests/run: seconds 20
 """Whatever one client sends, others wait for less than 100 ms of the server's time.

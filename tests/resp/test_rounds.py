@@ -137,6 +137,7 @@ def test_closed_beside(xkv, clients):
         assert c.call("GET", "key") == bulk(b"value")
 
 
+@pytest.mark.undriven("addresses")
 def test_what_is_measured(xkv, clients, own):
     """Commands are counted, and SLOWLOG has each one's own arguments and client."""
     own.call("CONFIG", "SET", "slowlog-log-slower-than", 0)

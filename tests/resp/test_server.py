@@ -52,6 +52,7 @@ def test_info_has_what_redis_has(pair):
     assert len(theirs) > 150 and not theirs - ours
 
 
+@pytest.mark.undriven("figures")
 def test_info_of_this_run(xkv, own):
     r = xkv.client()
     server, stats = r.info("server"), r.info("stats")

@@ -136,6 +136,7 @@ def test_settings_that_are_refused(tmp_path):
         assert "unixsocketperm" in fails(tmp_path, "--unixsocketperm", mode), mode
 
 
+@pytest.mark.undriven("addresses")
 def test_beside_tcp_in_protected_mode(tmp_path, store):
     """And the one who comes over the Unix socket is local."""
     with store(tmp_path, "--unixsocket", str(tmp_path / "s"), "--enable-protected-configs",

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: undriven
 # tests/run: seconds 40
 """xkvd in front of a Redis: what clients see is that server, byte for byte.
 
