@@ -857,7 +857,7 @@ def test_silence_ends_belief(held):
 
 
 def test_announcement_cut_in_the_middle(held):
-    a, b, relay = held
+    a, _, relay = held
     read_until_cached(a, "k")
     watch = relay.hold(True)
     with type(a)(relay.target) as other:
@@ -869,8 +869,8 @@ def test_announcement_cut_in_the_middle(held):
     for sock in pair[:2]:
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
-    wait_for(lambda: b.call("PING") == b"+PONG\r\n", "a new connection")
-    assert a.call("GET", "k") == NEW
+    # xkvd may not have seen yet that it is cut, and the others are not
+    wait_for(lambda: a.call("GET", "k") == NEW, "a new connection")
 
 
 @pytest.mark.parametrize("reply, wanted", [
