@@ -264,6 +264,7 @@ static __always_inline int resp_options(struct resp *r, struct resp_command *c)
 {
 	__u32 flags = 0;
 	bool time = false, number = false;
+	__u64 option;
 
 	for (__u32 i = 3; i < RESP_WORDS_MAX; i++) {
 		if (i >= r->words)
@@ -288,10 +289,14 @@ static __always_inline int resp_options(struct resp *r, struct resp_command *c)
 			break;
 		case RESP_NAME("EX"):
 		case RESP_NAME("PX"):
+		case RESP_NAME("EXAT"):
+		case RESP_NAME("PXAT"):
 			number = true;
+			option = resp_word(r, i);
 			if (time || i + 1 >= r->words ||
-			    resp_time(r, i + 1, resp_word(r, i) == RESP_NAME("EX")))
+			    resp_time(r, i + 1, (option & 0xff) == 'E'))
 				return -1;
+			flags |= option >> 16 ? XKV_ABSTTL : 0;
 			time = true;
 			c->number = r->number;
 			break;

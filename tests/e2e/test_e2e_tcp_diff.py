@@ -69,7 +69,7 @@ CASES = [
     ([], ["SET", "k", "v"]), ([["SET", "k", "v"]], ["SET", "k", "w" * 100]),
     *[(before, ["SET", "k", "w", *options]) for before in ([], [["SET", "k", "v"]],
                                                           [["SET", "k", "v", "EX", 1000]])
-      for options in (["EX", 100], ["px", 100000], ["NX"], ["xx"], ["KEEPTTL"], ["GET"],
+      for options in (["EX", 100], ["px", 100000], ["exat", FAR], ["PXAT", FAR * 1000, "GET"], ["NX"], ["xx"], ["KEEPTTL"], ["GET"],
                       ["EX", 100, "NX"], ["XX", "PX", 100000], ["XX", "KEEPTTL"], ["NX", "GET"],
                       ["GET", "XX"], ["EX", 100, "XX", "GET"], ["XX", "GET", "KEEPTTL"])],
     *[(before, words) for before in ([], [["SET", "k", "12"]], [["SET", "k", "12", "EX", 1000]])
@@ -93,7 +93,9 @@ UP = [
     ["SET", "k", "v", "EX", "0"], ["SET", "k", "v", "EX", "-1"], ["SET", "k", "v", "EX", "x"],
     ["SET", "k", "v", "NX", "XX"], ["SET", "k", "v", "EX", "10", "PX", "10"],
     ["SET", "k", "v", "EX", "10", "KEEPTTL"], ["SET", "k", "v", "BAD"],
-    ["SET", "k", "v", "EXAT", FAR], ["SET", "k", "v", "EX", "9223372036854775807"],
+    ["SET", "k", "v", "EXAT", "1000"], ["SET", "k", "v", "PXAT", "0"],
+    ["SET", "k", "v", "EXAT", FAR, "EX", "10"], ["SET", "k", "v", "EXAT", FAR, "KEEPTTL"],
+    ["SET", "k", "v", "EXA", FAR], ["SET", "k", "v", "EX", "9223372036854775807"],
     ["SETEX", "k", "0", "v"], ["SETEX", "k", "x", "v"], ["EXPIRE", "k", "0"],
     ["EXPIRE", "k", "-5"], ["EXPIREAT", "k", "1000"], ["EXPIRE", "k", "100", "NX"],
     ["EXPIRE", "k", "9223372036854775807"], ["INCRBY", "k", "x"], ["INCRBY", "k", "01"],
