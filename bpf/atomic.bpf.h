@@ -503,7 +503,8 @@ __noinline int atomic_overwrite(struct xkv_request *rq, __u32 index)
 		text_restore(rq, k);
 	if (k->expire_ms)
 		ttl_given(rq);
-	change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, k->ref, slot, rq->keep + rq->value_len);
+	change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, k->ref, slot, k->ref,
+		       rq->keep + rq->value_len);
 	overwrite(rq, slot, k->expire_ms, &change);
 	k->seq = rq->version;
 	count(rq, XKV_C_overwrites);
@@ -584,11 +585,13 @@ static __always_inline void atomic_end_all(struct xkv_request *rq)
 /* Reserves the records of all changes together. */
 __noinline int atomic_record(struct xkv_request *rq)
 {
+	struct xkv_config *cfg = config();
 	int outcome;
 
-	if (!rq)
+	if (!rq || !cfg)
 		return XKV_C_pass_busy;
-	rq->record = rq->record_bytes = 0;
+	rq->record = feed_lean(cfg);
+	rq->record_bytes = 0;
 	each_operation(rq, txn_measure);
 	outcome = txn_reserve_records(rq);
 	if (outcome == XKV_TXN_DONE && rq->record_bytes)

@@ -626,8 +626,11 @@ static __always_inline __u64 bulk_write(struct packet *p, const struct xkv_note 
 
 	if (!EXCHANGE(slot, &slot->seq, seq, seq | 1))
 		return 0;
+	rq->fingerprint = n->fingerprint;
+	rq->hashed = 0;
 	if (need >= CLASS_WORDS || class_of(cfg, need) != slot->class || is_recorded(cfg, slot) ||
-	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, n->ref, slot, n->value_len)) {
+	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, n->ref, slot, n->ref,
+			    n->value_len)) {
 		unlock(slot, seq);
 		return 0;
 	}

@@ -10,8 +10,9 @@
  *   change_cancel()   instead, if the index could not be changed: nothing took effect
  *
  * While somebody listens to the change feed (feed.bpf.h), prepare reserves room for a record, and
- * commit fills it in, before the slot is published.  A change of a key is not prepared before the
- * one before it has taken effect, so records are in that order.
+ * commit fills it in, before the slot is published.  For a snapshot, prepare writes what the change
+ * replaces.  A change of a key is not prepared before the one before it has taken effect, so
+ * records are in that order.
  *
  * Relocation is no change: the entry keeps its version.
  */
@@ -26,7 +27,7 @@ struct change {
 	enum xkv_change what;
 	__u64 ref;	       /* of the slot that has the entry after the change; */
 	struct xkv_slot *slot; /* of one that is removed, before */
-	__u64 record;	       /* its position in the feed, 0 = nobody listens */
+	__u64 record;	       /* its position in the feed, with flags; 0 = there is none */
 	__u64 frees;	       /* slot that is given back when the record has been read, or 0 */
 	__u32 opcode;	       /* 0 = that of the request, with its flags */
 	__u32 flags;	       /* XKV_FEED_GONE, of the record */
@@ -34,18 +35,22 @@ struct change {
 
 /* Who is told of changes: the feed, except in a test (tests/packet/commits.bpf.c). */
 #ifdef COMMIT_LISTENER
-static bool listener_prepare(struct change *c, __u32 value_len);
+static bool listener_prepare(struct change *c, __u64 old, __u32 value_len);
 static void listener_commit(const struct change *c, __u64 version);
 static void listener_cancel(const struct change *c);
 #else
-static __always_inline bool listener_prepare(struct change *c, __u32 value_len)
+static __always_inline bool listener_prepare(struct change *c, __u64 old, __u32 value_len)
 {
 	struct xkv_config *cfg = config();
+	__u64 record;
 
 	if (!cfg || !cfg->feed)
 		return true;
-	c->record = feed_reserve(feed_bytes(c->what, c->slot->key_len, value_len));
-	return c->record;
+	record = feed_prepare(c->rq->fingerprint, old, c->what, c->slot->key_len, value_len);
+	if (record == FEED_NO_ROOM)
+		return false;
+	c->record = record;
+	return true;
 }
 
 /* What the record says of the cause.  The fast path does not fill in the request's opcode. */
@@ -71,7 +76,8 @@ static __always_inline void listener_commit(const struct change *c, __u64 versio
 static __always_inline void listener_cancel(const struct change *c)
 {
 	if (c->record)
-		feed_cancel(c->record, feed_bytes(c->what, c->slot->key_len, c->slot->value_len));
+		feed_cancel(c->record, feed_bytes(c->what, c->slot->key_len, c->slot->value_len,
+						  c->record & XKV_FEED_LEAN));
 }
 #endif
 
@@ -80,9 +86,14 @@ static __always_inline __u64 new_version(struct xkv_request *rq)
 {
 	__u32 frontend = FRONTEND(rq), cpu = bpf_get_smp_processor_id() & (XKV_VERSION_CPUS - 1);
 	struct xkv_tally *t = tally(frontend);
+	struct xkv_config *cfg = config();
+	__u64 least;
 
-	if (!t)
+	if (!t || !cfg)
 		return 0;
+	least = READ_ONCE(cfg->version_least);
+	if (t->version < least) /* and perhaps more, if another of xkvd's programs does so, too */
+		__sync_fetch_and_add(&t->version, least - t->version);
 	return ((add_one(&t->version, frontend) * XKV_VERSION_CPUS + cpu) * XKV_FRONTENDS +
 		frontend) *
 	       2;
@@ -110,15 +121,15 @@ static __always_inline __u16 access_new(struct xkv_config *cfg, __u64 version)
 }
 
 /*
- * May the entry be changed?  The caller has locked it; its value will have `value_len` bytes, or
- * has, if it is removed.  False: it stays as it is.
+ * May the entry be changed?  The caller has locked it, in the slot `old`, or 0 if there is none
+ * yet; its value will have `value_len` bytes, or has, if it is removed.  False: it stays as it is.
  */
 static __always_inline bool change_prepare(struct change *c, struct xkv_request *rq,
 					   enum xkv_change what, __u64 ref, struct xkv_slot *slot,
-					   __u32 value_len)
+					   __u64 old, __u32 value_len)
 {
 	*c = (struct change){ .rq = rq, .what = what, .ref = ref, .slot = slot };
-	return listener_prepare(c, value_len);
+	return listener_prepare(c, old, value_len);
 }
 
 /*
@@ -173,7 +184,7 @@ static __always_inline bool move_prepare(struct change *c, struct xkv_request *r
 	*c = (struct change){ .rq = rq, .what = XKV_FEED_MOVE, .ref = rq->ref, .slot = old };
 	if (!cfg || !cfg->feed || old->value_len <= XKV_FEED_INLINE)
 		return true;
-	c->record = feed_reserve(feed_bytes(XKV_FEED_MOVE, 0, 0));
+	c->record = feed_reserve(feed_bytes(XKV_FEED_MOVE, 0, 0, 0));
 	c->frees = c->record ? rq->ref : 0;
 	return c->record;
 }
@@ -187,7 +198,7 @@ static __always_inline void move_commit(const struct change *c, __u64 version)
 static __always_inline void move_cancel(const struct change *c)
 {
 	if (c->record)
-		feed_cancel(c->record, feed_bytes(XKV_FEED_MOVE, 0, 0));
+		feed_cancel(c->record, feed_bytes(XKV_FEED_MOVE, 0, 0, 0));
 }
 
 #endif

@@ -245,8 +245,8 @@ static __always_inline bool write_slot(struct xkv_request *rq, struct xkv_config
 	if (!lock_found(rq))
 		return false;
 	rq->keep = 0;
-	if (!stays_in_class(rq, slot) ||
-	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, rq->ref, slot, rq->value_len)) {
+	if (!stays_in_class(rq, slot) || !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, rq->ref,
+							 slot, rq->ref, rq->value_len)) {
 		unlock(slot, rq->seq);
 		return false;
 	}

@@ -36,13 +36,14 @@ static __always_inline __u32 feed_offset(__u64 at)
  */
 static __always_inline bool feed_has_value(__u32 what, __u32 key_len, __u64 lean)
 {
-	return (what <= XKV_CHANGE_OVERWRITE && !lean) || key_len == XKV_KEY_LONG;
+	return (what <= XKV_CHANGE_OVERWRITE && !lean) || what == XKV_FEED_BEFORE ||
+	       key_len == XKV_KEY_LONG;
 }
 
-/* Bytes of a record. */
-static __always_inline __u32 feed_bytes(__u32 what, __u32 key_len, __u32 value_len)
+/* Bytes of a record, which is LEAN or not. */
+static __always_inline __u32 feed_bytes(__u32 what, __u32 key_len, __u32 value_len, __u64 lean)
 {
-	if (!feed_has_value(what, key_len, 0) || value_len > XKV_FEED_INLINE)
+	if (!feed_has_value(what, key_len, lean) || value_len > XKV_FEED_INLINE)
 		value_len = 0;
 	return sizeof(struct xkv_feed_record) + XKV_PADDED(key_len) + XKV_PADDED(value_len);
 }
@@ -84,7 +85,8 @@ static __always_inline bool feed_take(struct xkv_feed *f, __u64 bytes)
 static __always_inline bool feed_has_log(const struct xkv_feed *f)
 {
 	for (int i = 0; i < XKV_FEED_READERS; i++)
-		if (READ_ONCE(f->reader[i].name[0]) && !READ_ONCE(f->reader[i].ends))
+		if (READ_ONCE(f->reader[i].name[0]) &&
+		    !(READ_ONCE(f->reader[i].flags) & XKV_READER_ENDS))
 			return true;
 	return false;
 }
@@ -139,7 +141,7 @@ __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 
 	key_len = what == XKV_FEED_MOVE ? 0 : slot->key_len;
 	has_value = feed_has_value(what, key_len, kind >> 8 & XKV_FEED_LEAN);
 	value_len = has_value ? slot->value_len : 0;
-	head.bytes = feed_bytes(what, key_len, value_len);
+	head.bytes = feed_bytes(what, key_len, value_len, kind >> 8 & XKV_FEED_LEAN);
 	head.what = what;
 	head.flags = kind >> 8;
 	head.key_len = key_len;
@@ -161,14 +163,101 @@ __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 
 	return 0;
 }
 
-/* Makes a reserved record one of no change. */
-__noinline int feed_cancel(__u64 at, __u32 bytes)
+/* ---- what a change replaces, for a snapshot (loader/store/cut.h) ------------- */
+
+static __always_inline __u32 feed_bytes_before(const struct xkv_slot *old)
+{
+	return feed_bytes(XKV_FEED_BEFORE, old->key_len, old->value_len, 0);
+}
+
+/* Does a snapshot miss the locked entry, if it changes now? */
+static __always_inline bool feed_wants(const struct xkv_config *cfg, __u64 fingerprint,
+				       const struct xkv_slot *old)
+{
+	return cfg->feed & XKV_RECORD_BEFORE && old->seq < READ_ONCE(cfg->cut_version) &&
+	       (fingerprint & cfg->bucket_mask) >= READ_ONCE(cfg->cut_bucket);
+}
+
+/*
+ * What has to be recorded of a change, as flags of its position: XKV_FEED_MORE: its record,
+ * XKV_FEED_PAIR: what it replaces, too.  The slot of a large value is given back by a record.
+ */
+static __always_inline __u64 feed_needs(const struct xkv_config *cfg, __u64 fingerprint,
+					const struct xkv_slot *old)
+{
+	if (old && feed_wants(cfg, fingerprint, old))
+		return XKV_FEED_MORE | XKV_FEED_PAIR;
+	if (cfg->feed & XKV_RECORD_ALL || (old && old->value_len > XKV_FEED_INLINE))
+		return XKV_FEED_MORE;
+	return 0;
+}
+
+/* Are records LEAN, since nobody wants values? */
+static __always_inline __u64 feed_lean(const struct xkv_config *cfg)
+{
+	return (cfg->feed & (XKV_RECORD_ALL | XKV_RECORD_KEYS)) == XKV_RECORD_ALL ? 0
+										  : XKV_FEED_LEAN;
+}
+
+/* Writes what a change replaces: the entry in the locked slot `ref`, as it is. */
+static __always_inline void feed_write_before(__u64 at, __u64 ref, const struct xkv_slot *old)
+{
+	feed_write(at, ref, old->seq & ~1ULL, feed_kind(XKV_FEED_BEFORE, 0, 0), 0);
+}
+
+#define FEED_NO_ROOM (~0ULL)
+
+/*
+ * Reserves what has to be recorded of a change of one entry, which is in the locked slot `old`, or
+ * 0, and writes what it replaces.  That is behind the record of the change, so nobody reads it
+ * before the change is committed.  The position of the latter, with flags; 0: no record.
+ */
+__noinline __u64 feed_prepare(__u64 fingerprint, __u64 old, __u64 what, __u64 key_len,
+			      __u64 value_len)
+{
+	struct xkv_slot *before = old ? slot_at(old) : NULL;
+	struct xkv_config *cfg = config();
+	__u64 needs, lean, at;
+	__u32 bytes;
+
+	needs = cfg ? feed_needs(cfg, fingerprint, before) : 0;
+	if (!needs)
+		return 0;
+	lean = feed_lean(cfg);
+	bytes = feed_bytes(what, key_len, value_len, lean);
+	if (!(needs & XKV_FEED_PAIR) || !before) {
+		at = feed_reserve(bytes);
+		return at ? at | lean : FEED_NO_ROOM;
+	}
+	at = feed_reserve(bytes + feed_bytes_before(before));
+	if (!at)
+		return FEED_NO_ROOM;
+	feed_write_before(at + bytes, old, before);
+	return at | lean | XKV_FEED_PAIR;
+}
+
+/* ---- what does not take place ------------------------------------------------ */
+
+static __always_inline void feed_void(struct xkv_feed *f, __u64 at, __u32 bytes)
 {
 	struct xkv_feed_record head = { .bytes = bytes, .what = XKV_FEED_NOTHING };
-	struct xkv_feed *f = feed();
 
-	if (f)
-		WRITE_ONCE(*(__u64 *)&f->data[feed_offset(at)], head.first_word);
+	WRITE_ONCE(*(__u64 *)&f->data[feed_offset(at)], head.first_word);
+}
+
+/* Makes a reserved record one of no change, after the one that was written behind it. */
+__noinline int feed_cancel(__u64 at, __u32 bytes)
+{
+	struct xkv_feed *f = feed();
+	__u64 behind;
+
+	if (!f)
+		return 0;
+	if (at & XKV_FEED_PAIR) {
+		behind = (at & ~7ULL) + bytes;
+		feed_void(f, behind, *(__u32 *)&f->data[feed_offset(behind)]);
+	}
+	feed_void(f, at, bytes);
 	return 0;
 }
 

@@ -433,7 +433,7 @@ struct xkv_config {
 	__u16 access_spread; /* XKV_TRACK_TIME: greatest initial age of a new entry */
 	__u8 spare_class;    /* a larger class with free slots, the last resort; 0 = none */
 	__u8 track;	     /* enum xkv_track */
-	__u8 feed;	     /* changes are recorded in xkv_feed */
+	__u8 feed;	     /* what is recorded in xkv_feed: XKV_RECORD_... */
 	__u8 list_mask;	     /* lists of free slots of each class - 1 */
 	__u16 databases;     /* clients may use those below */
 	struct xkv_rules rules[2];
@@ -453,7 +453,18 @@ struct xkv_config {
 	 */
 	__u64 held_until_ns XKV_CACHE_LINE; /* since boot: when XKV_WRITES_HELD has no effect */
 	__u8 read_only;			    /* enum xkv_read_only; 0: writes are executed */
+	/*
+	 * Of a snapshot (loader/store/cut.h).  With XKV_RECORD_BEFORE, entries below this version,
+	 * whose key's bucket is not below the other number, are recorded before they change.
+	 */
+	__u64 cut_version, cut_bucket;
+	__u64 version_least; /* no smaller number is drawn for a version: xkv_tally.version */
 };
+
+/* What is recorded in the change feed. */
+#define XKV_RECORD_ALL	  1 /* all changes */
+#define XKV_RECORD_KEYS	  2 /* nobody wants their values */
+#define XKV_RECORD_BEFORE 4 /* what they replace, of an entry that is older than a snapshot */
 
 /* Are packets served in bulks (bpf/bulk.bpf.h)? */
 enum xkv_batch_mode {
@@ -826,10 +837,13 @@ struct xkv_feed_record {
 
 #define XKV_FEED_NOTHING 64 /* `what` of a record whose change did not take place */
 #define XKV_FEED_MOVE	 65 /* an entry was relocated, which is no change */
+#define XKV_FEED_BEFORE	 66 /* the entry before the change whose record is in front of this one */
 
 #define XKV_FEED_MORE 1 /* flag: the next record is of the same transaction */
 #define XKV_FEED_GONE 2 /* flag: the entry that was overwritten had expired */
 #define XKV_FEED_LEAN 4 /* flag: without its value, but that of a XKV_KEY_LONG */
+/* Flag of a position only, where no GONE is: an XKV_FEED_BEFORE follows the record. */
+#define XKV_FEED_PAIR 2
 
 /*
  * Records of a transaction that take more than this together are LEAN, unless a log needs the
@@ -842,8 +856,13 @@ struct xkv_feed_record {
 struct xkv_feed_reader {
 	char name[24];	/* zero-terminated; empty: the place is free */
 	__u64 position; /* of the next record to be read */
-	__u64 ends;	/* it is of no use without its xkvd, as are those that it tells */
+	__u64 flags;	/* XKV_READER_... */
 };
+
+#define XKV_READER_ENDS	  1 /* it is of no use without its xkvd, as are those that it tells */
+#define XKV_READER_KEYS	  2 /* it wants no values */
+#define XKV_READER_BEFORE 4 /* it wants XKV_FEED_BEFORE; */
+#define XKV_READER_ONLY	  8 /* ... and no other record */
 
 /*
  * So long after xkvd was last seen alive, a full ring whose readers all end with xkvd is given up:
@@ -857,6 +876,7 @@ struct xkv_feed {
 	__u64 taken;		      /* by programs; above `head` during a reservation only */
 	__u64 refused XKV_CACHE_LINE; /* by programs: changes that found no room */
 	__u64 given_up;		      /* by programs: how often */
+	__u64 spoilt; /* by programs: transactions too large for XKV_FEED_BEFORE, too */
 	__u64 tail XKV_CACHE_LINE;
 	__u64 trimmed;	/* end of what is being filled with zeros */
 	__u64 alive_ns; /* since boot: when xkvd has last looked for what it can trim */

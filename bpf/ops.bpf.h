@@ -591,7 +591,7 @@ __noinline int entry_add(struct xkv_request *rq, __u64 ref)
 		return XKV_C_pass_busy;
 	if (!chain_lacks_key(rq, home))
 		outcome = AGAIN;
-	else if (!change_prepare(&change, rq, XKV_CHANGE_CREATE, ref, slot, slot->value_len))
+	else if (!change_prepare(&change, rq, XKV_CHANGE_CREATE, ref, slot, 0, slot->value_len))
 		outcome = XKV_C_pass_busy;
 	else
 		outcome = entry_place(&change, home, entry_of(rq, ref));
@@ -646,7 +646,8 @@ __noinline int write_moved(struct xkv_request *rq, __u64 expire_ms)
 	fill_slot(rq, ref, expire_ms);
 	slot->access = old->access;
 	mark_access(cfg, slot);
-	if (!change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, ref, slot, slot->value_len)) {
+	if (!change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, ref, slot, rq->ref,
+			    slot->value_len)) {
 		untake_slot(rq, ref);
 		return XKV_C_pass_busy;
 	}
@@ -720,7 +721,7 @@ __noinline int write_in_place(struct xkv_request *rq, __u64 expire_ms)
 	if (!rq)
 		return XKV_C_pass_busy;
 	slot = slot_at(rq->ref);
-	if (!slot || !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, rq->ref, slot,
+	if (!slot || !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, rq->ref, slot, rq->ref,
 				     rq->keep + rq->value_len))
 		return XKV_C_pass_busy;
 	overwrite(rq, slot, expire_ms, &change);
@@ -940,7 +941,7 @@ static __always_inline bool remove_locked(struct xkv_request *rq, struct xkv_slo
 {
 	struct change change;
 
-	if (!change_prepare(&change, rq, removal(rq), rq->ref, slot, slot->value_len))
+	if (!change_prepare(&change, rq, removal(rq), rq->ref, slot, rq->ref, slot->value_len))
 		return false;
 	change_frees(&change, rq->ref, slot);
 	if (entry_swap(rq, rq->ref, 0)) {
@@ -995,7 +996,8 @@ __noinline int expire_found(struct xkv_request *rq)
 	slot = lock_wanted(rq, &outcome);
 	if (!slot)
 		return outcome;
-	if (!change_prepare(&change, rq, XKV_CHANGE_EXPIRY, rq->ref, slot, slot->value_len)) {
+	if (!change_prepare(&change, rq, XKV_CHANGE_EXPIRY, rq->ref, slot, rq->ref,
+			    slot->value_len)) {
 		unlock(slot, rq->seq);
 		return XKV_C_pass_busy;
 	}

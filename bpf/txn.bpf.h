@@ -328,16 +328,33 @@ static __always_inline __u32 txn_record_bytes(const struct xkv_txn_key *k, __u64
 	__u32 what = put ? XKV_CHANGE_CREATE : XKV_CHANGE_DELETE;
 	struct xkv_slot *slot = slot_at(put ? k->prefilled : k->ref);
 
-	return feed_bytes(what, k->key_len,
-			  slot && feed_has_value(what, k->key_len, lean) ? slot->value_len : 0);
+	return feed_bytes(what, k->key_len, slot ? slot->value_len : 0, lean);
 }
 
+/* The same with what it replaces, if that is recorded, too. */
+static __always_inline __u32 txn_bytes(const struct xkv_txn_key *k, __u64 lean)
+{
+	struct xkv_slot *old = k->record & XKV_FEED_PAIR ? slot_at(k->ref) : NULL;
+
+	return txn_record_bytes(k, lean) + (old ? feed_bytes_before(old) : 0);
+}
+
+/* Finds what has to be recorded of a key, and how much that is. */
 __noinline int txn_measure(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
+	struct xkv_config *cfg = config();
 
-	if (k && txn_changes(k))
-		rq->record_bytes += txn_record_bytes(k, rq->record & XKV_FEED_LEAN);
+	if (!k || !cfg)
+		return XKV_TXN_DONE;
+	k->record = 0;
+	if (!txn_changes(k))
+		return XKV_TXN_DONE;
+	k->record = feed_needs(cfg, k->fingerprint, k->ref ? slot_at(k->ref) : NULL);
+	if (rq->record & XKV_FEED_PAIR) /* without what is replaced: it is too much */
+		k->record &= ~(__u64)XKV_FEED_PAIR;
+	if (k->record)
+		rq->record_bytes += txn_bytes(k, rq->record & XKV_FEED_LEAN);
 	return XKV_TXN_DONE;
 }
 
@@ -349,11 +366,12 @@ __noinline int txn_place(struct xkv_request *rq, __u32 index)
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	__u32 bytes;
 
-	if (!k || !txn_changes(k))
+	if (!k || !k->record)
 		return XKV_TXN_DONE;
-	bytes = txn_record_bytes(k, rq->record & XKV_FEED_LEAN);
+	bytes = txn_bytes(k, rq->record & XKV_FEED_LEAN);
 	rq->record_bytes -= bytes;
-	k->record = rq->record | (rq->record_bytes ? XKV_FEED_MORE : 0);
+	k->record =
+		rq->record | (k->record & XKV_FEED_PAIR) | (rq->record_bytes ? XKV_FEED_MORE : 0);
 	rq->record += bytes;
 	return XKV_TXN_DONE;
 }
@@ -372,10 +390,11 @@ static __always_inline int txn_reserve_records(struct xkv_request *rq)
 	return at ? XKV_TXN_DONE : XKV_C_pass_busy;
 }
 
+/* How it is recorded: LEAN, PAIR: without what is replaced. */
 static __always_inline void txn_measure_all(struct xkv_request *rq, struct xkv_txn_args *args,
-					    __u64 lean)
+					    __u64 how)
 {
-	rq->record = lean;
+	rq->record = how;
 	rq->record_bytes = 0;
 	bpf_loop(args->count, txn_measure_one, args, 0);
 }
@@ -385,12 +404,19 @@ static __always_inline void txn_record(struct xkv_request *rq, struct xkv_txn_ar
 {
 	struct xkv_config *cfg = config();
 	struct xkv_feed *f = feed();
+	__u64 how;
 
 	if (!cfg || !cfg->feed || !f)
 		return;
-	txn_measure_all(rq, args, 0);
-	if (rq->record_bytes > XKV_FEED_TXN && !feed_has_log(f))
-		txn_measure_all(rq, args, XKV_FEED_LEAN);
+	how = feed_lean(cfg);
+	txn_measure_all(rq, args, how);
+	if (rq->record_bytes > XKV_FEED_TXN && !how && !feed_has_log(f))
+		txn_measure_all(rq, args, how = XKV_FEED_LEAN);
+	if (rq->record_bytes > XKV_FEED_TXN_MOST && cfg->feed & XKV_RECORD_BEFORE) {
+		__sync_fetch_and_add(&f->spoilt, 1); /* the snapshot begins again, not we */
+		txn_measure_all(rq, args, how | XKV_FEED_PAIR);
+	}
+	rq->record &= ~(__u64)XKV_FEED_PAIR;
 	args->outcome =
 		rq->record_bytes > XKV_FEED_TXN_MOST ? XKV_TXN_TOO_LONG : txn_reserve_records(rq);
 	if (args->outcome == XKV_TXN_DONE && rq->record_bytes)
@@ -404,11 +430,16 @@ static __always_inline void txn_prepare(struct change *c, struct xkv_request *rq
 					const struct xkv_txn_key *k, enum xkv_change what,
 					__u64 ref, struct xkv_slot *slot)
 {
+	struct xkv_slot *old = k->record & XKV_FEED_PAIR ? slot_at(k->ref) : NULL;
+	__u64 at = k->record & ~7ULL;
+
 	*c = (struct change){
 		.rq = rq, .what = what, .ref = ref, .slot = slot, .record = k->record
 	};
+	if (old)
+		feed_write_before(at + txn_record_bytes(k, k->record & XKV_FEED_LEAN), k->ref, old);
 #ifdef COMMIT_LISTENER
-	listener_prepare(c, slot->value_len);
+	listener_prepare(c, k->ref, slot->value_len);
 #endif
 }
 

@@ -68,7 +68,7 @@ $(BUILD)/tests/test_powercut: private XLDFLAGS += $(POWERCUT:%=-Wl,--wrap=%)
 POWERCUT := openat write pwrite fsync fdatasync ftruncate renameat unlinkat close
 
 $(BUILD)/tests/respd $(BUILD)/tests/test_snapshot: \
-	private XLDFLAGS += -Wl,--wrap=store_scan,--wrap=store_do
+	private XLDFLAGS += -Wl,--wrap=store_scan_all,--wrap=store_do
 
 # The BPF programs for user space: what is global in them stays among them.  ThreadSanitizer would
 # find what they mean to do: read what others write, and look whether it has changed.

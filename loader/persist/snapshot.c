@@ -32,6 +32,7 @@
 #include "fill.h"
 #include "image.h"
 #include "rdb.h"
+#include "store/feed.h"
 #include "store/store.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -40,6 +41,7 @@
 
 #define SCAN_COUNT    1024
 #define FILE_OVERHEAD 8192 /* bytes of a file without keys, rounded up */
+#define TRIES	      5	   /* of a save, if transactions are too large to be left aside */
 #define OTHERS_LOGGED 10
 #define TEMP_PREFIX   "temp-"
 #define TEMP_SUFFIX   ".rdb"
@@ -293,6 +295,13 @@ static int fail_walk(struct job *job, int err)
 		return snapshot_fail(job, err,
 				     "a key could not be read, it is locked or changes all the "
 				     "time; try again");
+	if (err == -EAGAIN)
+		return snapshot_fail(job, err,
+				     "transactions of so many keys came again and again that what "
+				     "they replace did not fit the change feed; try again");
+	if (err == -ESTALE)
+		return snapshot_fail(
+			job, err, "xkvd stood still for so long that changes were lost; try again");
 	return snapshot_fail(job, err, "reading the store failed: %s", strerror(-err));
 }
 
@@ -386,38 +395,84 @@ void snapshot_set_functions(void *records, size_t len)
 	writelog_functions();
 }
 
+/* With the lock. */
+static void *copy_functions(size_t *len)
+{
+	uint8_t *copy = malloc(functions.all.len + RDB_DUMP_FRAME);
+
+	*len = copy ? functions.all.len : 0;
+	if (*len)
+		memcpy(copy, functions.all.bytes, *len);
+	return copy;
+}
+
 void *snapshot_functions(size_t *len)
 {
-	uint8_t *copy;
+	void *copy;
 
 	pthread_mutex_lock(&functions.lock);
-	*len = functions.all.len;
-	copy = malloc(functions.all.len + RDB_DUMP_FRAME);
-	if (copy && functions.all.len)
-		memcpy(copy, functions.all.bytes, functions.all.len);
+	copy = copy_functions(len);
 	pthread_mutex_unlock(&functions.lock);
 	return copy;
 }
 
 /* ---- saving ---- */
 
+/* An image, and what belongs to its moment. */
+struct saving {
+	struct image im; /* first: `moment` gets it */
+	struct store *st;
+	void *functions; /* NULL: no memory for them */
+};
+
+/* No library is loaded or deleted meanwhile, nor is a SWAPDB half done. */
+static uint64_t take_moment(void *image)
+{
+	struct saving *s = image;
+	uint64_t position;
+
+	pthread_mutex_lock(&functions.lock);
+	position = feed_head(s->st);
+	s->functions = copy_functions(&s->im.functions_len);
+	pthread_mutex_unlock(&functions.lock);
+	s->im.functions = s->functions;
+	store_numbers(s->st, s->im.number);
+	return position;
+}
+
+/* Once, from its beginning. */
+static int write_image(struct job *job, struct store_ctx *ctx, int fd)
+{
+	struct saving s = {
+		.im = { .fd = fd, .moment = take_moment, .stop = &state.stop, .keys = &state.keys },
+		.st = job->st
+	};
+	int ret = ftruncate(fd, 0) || lseek(fd, 0, SEEK_SET) ? -errno : 0;
+
+	if (ret)
+		return fail_step(job, "writing");
+	atomic_store(&state.keys, 0);
+	ret = image_write(&s.im, job->st, ctx);
+	if (!ret && !s.functions)
+		ret = snapshot_fail(job, -ENOMEM, "out of memory");
+	else if (ret && s.im.walk_failed)
+		ret = fail_walk(job, ret);
+	else if (ret) {
+		errno = -ret;
+		ret = fail_step(job, "writing");
+	}
+	free(s.functions);
+	return ret;
+}
+
 static int write_keys(struct job *job, struct store_ctx *ctx, int fd)
 {
-	struct image im = { .fd = fd, .stop = &state.stop, .keys = &state.keys };
-	void *records = snapshot_functions(&im.functions_len);
-	int ret;
+	int ret = -EAGAIN;
 
-	if (!records)
-		return snapshot_fail(job, -ENOMEM, "out of memory");
-	im.functions = records;
-	store_numbers(job->st, im.number); /* when the walk begins: a SWAPDB comes after it */
-	ret = image_write(&im, job->st, ctx);
-	free(records);
+	for (int tries = 0; ret == -EAGAIN && tries < TRIES; tries++)
+		ret = write_image(job, ctx, fd);
 	job->keys = atomic_load(&state.keys);
-	if (!ret)
-		return 0;
-	errno = -ret;
-	return im.walk_failed ? fail_walk(job, ret) : fail_step(job, "writing");
+	return ret;
 }
 
 /* Writes the temporary file; when this returns 0, it is on the disk. */

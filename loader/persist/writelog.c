@@ -990,9 +990,7 @@ static int write_image(struct image *im, int fd)
 
 static int write_base(void)
 {
-	struct image im = { .is_base = true,
-			    .stop = &state.rewrite_stop,
-			    .keys = &state.rewrite_keys };
+	struct image im = { .stop = &state.rewrite_stop, .keys = &state.rewrite_keys };
 	int fd = openat(state.dir_fd, TEMP_BASE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
 	int ret = fd < 0 ? -errno : 0;
 

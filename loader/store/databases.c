@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "impl.h"
-#include "util/grace.h"
 
 _Static_assert(STORE_DATABASES == XKV_DATABASES, "as in bpf/layout.h");
 
@@ -76,14 +75,14 @@ bool store_swaps_end(struct store *st)
 
 	if (!st->swap.pending)
 		return false;
+	pthread_mutex_lock(&st->swap.lock);
 	st->swap.pending = false;
 	memcpy(st->cfg->stored[other], st->swap.stored, XKV_DATABASES);
 	for (unsigned int db = 0; db < XKV_DATABASES; db++)
 		st->cfg->number[other][st->swap.stored[db]] = (uint8_t)db;
 	__atomic_store_n(&st->cfg->stored_current, (uint8_t)other, __ATOMIC_RELEASE);
-	grace_wait();
-	pthread_rwlock_wrlock(&st->mem.pages_lock); /* which xkvd's own programs hold */
-	pthread_rwlock_unlock(&st->mem.pages_lock);
+	programs_wait(st);
+	pthread_mutex_unlock(&st->swap.lock);
 	return true;
 }
 

@@ -12,7 +12,6 @@
 #include "impl.h"
 #include "longkey.h"
 #include "util/clock.h"
-#include "util/grace.h"
 #include "util/log.h"
 
 #define TRIM_BYTES 65536 /* are given back at once, or a record more */
@@ -24,7 +23,7 @@ struct feed_reader {
 	uint64_t given_up;	       /* ring->given_up when it began */
 	char *large;		       /* XKV_SLOT_VALUE_MAX bytes, allocated on first use */
 	char *key;		       /* XKV_LONG_KEY_MAX bytes, for a long key, as well */
-	bool keys_only, holds;
+	bool holds;
 };
 
 static struct xkv_feed_record *record_at(struct xkv_feed *ring, uint64_t position)
@@ -104,27 +103,47 @@ void feed_unmap(struct store *st)
 		munmap(st->feed.ring, sizeof(*st->feed.ring));
 }
 
-/* Waits until every program has seen what was written to the configuration. */
-static int wait_for_programs(struct store *st)
-{
-	int ret = grace_wait();
-
-	pthread_rwlock_wrlock(&st->mem.pages_lock); /* xkvd's own run with the pages held */
-	pthread_rwlock_unlock(&st->mem.pages_lock);
-	return ret;
-}
-
-static void feed_switch(struct store *st, bool on)
-{
-	__atomic_store_n(&st->cfg->feed, on, __ATOMIC_RELEASE);
-}
-
-/* ---- readers --------------------------------------------------------------- */
-
 static bool is_open(const struct xkv_feed_reader *place)
 {
 	return place->name[0];
 }
+
+/* What the readers want to be recorded, and one more that begins and may want anything. */
+static uint8_t feed_wanted(const struct xkv_feed *ring, bool one_more)
+{
+	uint8_t all = one_more ? XKV_RECORD_ALL : 0, before = 0;
+	bool values = one_more;
+
+	for (int i = 0; i < XKV_FEED_READERS; i++) {
+		uint64_t flags = ring->reader[i].flags;
+
+		if (!is_open(&ring->reader[i]))
+			continue;
+		before |= flags & XKV_READER_BEFORE ? XKV_RECORD_BEFORE : 0;
+		all |= flags & XKV_READER_ONLY ? 0 : XKV_RECORD_ALL;
+		values |= !(flags & XKV_READER_KEYS);
+	}
+	return all | before | (values || !(all | before) ? 0 : XKV_RECORD_KEYS);
+}
+
+/* Has programs record that from now on; they may have given the feed up, then it is off. */
+static void feed_switch(struct store *st, uint8_t wanted)
+{
+	__atomic_store_n(&st->cfg->feed, wanted, __ATOMIC_RELEASE);
+}
+
+/* The same for what the readers want, after one wants something else.  With the feed's lock. */
+static void feed_follow(struct store *st)
+{
+	uint8_t was = st->cfg->feed;
+
+	/* a program that gives it up meanwhile has the last word */
+	if (was)
+		__atomic_compare_exchange_n(&st->cfg->feed, &was, feed_wanted(st->feed.ring, false),
+					    false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+/* ---- readers --------------------------------------------------------------- */
 
 static bool has_readers(const struct xkv_feed *ring)
 {
@@ -171,8 +190,8 @@ static int feed_begin(struct store *st, uint64_t *given_up)
 	do {
 		is_alive(st->feed.ring);
 		*given_up = times_given_up(st->feed.ring);
-		feed_switch(st, true);
-		ret = wait_for_programs(st);
+		feed_switch(st, feed_wanted(st->feed.ring, true));
+		ret = programs_wait(st);
 	} while (!ret && (times_given_up(st->feed.ring) != *given_up || !st->cfg->feed));
 	return ret;
 }
@@ -194,17 +213,17 @@ static int reader_begin_new(struct store *st, struct feed_reader *r, const char 
 	if (ret)
 		goto failed;
 	r->place->position = r->next;
-	r->place->ends = false;
+	r->place->flags = 0;
 	strcpy(r->place->name, name);
 	/* what is running did not know of a log, and may leave values out (XKV_FEED_LEAN) */
-	ret = wait_for_programs(st);
+	ret = programs_wait(st);
 	if (ret)
 		goto failed;
 	r->next = r->place->position = __atomic_load_n(&st->feed.ring->head, __ATOMIC_ACQUIRE);
 	return 0;
 failed:
 	r->place->name[0] = 0;
-	feed_switch(st, has_readers(st->feed.ring));
+	feed_switch(st, feed_wanted(st->feed.ring, false));
 	return ret;
 }
 
@@ -254,8 +273,8 @@ int feed_open(struct store *st, const char *name, struct feed_reader **out, bool
 /* Nobody listens any more: what is left in the ring is of no use. */
 static void feed_rest(struct store *st)
 {
-	feed_switch(st, false);
-	if (wait_for_programs(st))
+	feed_switch(st, 0);
+	if (programs_wait(st))
 		log_warning("the change feed goes on without readers");
 }
 
@@ -263,7 +282,7 @@ static void reader_end(struct store *st, struct xkv_feed_reader *place)
 {
 	st->feed.claimed &= ~(1U << (place - st->feed.ring->reader));
 	memset(place->name, 0, sizeof(place->name));
-	place->ends = false;
+	place->flags = 0;
 }
 
 static void reader_free(struct feed_reader *r)
@@ -281,6 +300,7 @@ void feed_close(struct feed_reader *r)
 		return;
 	pthread_mutex_lock(&st->feed.lock);
 	reader_end(st, r->place);
+	feed_follow(st);
 	if (!has_readers(st->feed.ring))
 		feed_rest(st);
 	pthread_mutex_unlock(&st->feed.lock);
@@ -310,6 +330,7 @@ void feed_adopted(struct store *st)
 	for (int i = 0; i < XKV_FEED_READERS; i++)
 		if (is_open(&place[i]) && !(st->feed.claimed & 1U << i))
 			reader_end(st, &place[i]);
+	feed_follow(st);
 	if (!has_readers(st->feed.ring))
 		feed_rest(st);
 	pthread_mutex_unlock(&st->feed.lock);
@@ -374,11 +395,22 @@ static int read_value(struct feed_reader *r, const struct xkv_feed_record *rec, 
 	return ret;
 }
 
+/* The bucket of a record's key, in its stored form. */
+static uint64_t bucket_of(const struct store *st, const struct xkv_feed_record *rec)
+{
+	struct slot_copy key = { .key_len = rec->key_len, .db = rec->db };
+
+	memcpy(key.key, rec + 1, rec->key_len);
+	return key_hash(st, &key) & st->cfg->fingerprint_mask & st->cfg->bucket_mask;
+}
+
 static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 		       struct feed_change *out)
 {
-	bool has_value = rec->what <= XKV_CHANGE_OVERWRITE && !(rec->flags & XKV_FEED_LEAN);
-	bool wanted = has_value && !r->keys_only;
+	bool before = rec->what == XKV_FEED_BEFORE;
+	bool has_value =
+		before || (rec->what <= XKV_CHANGE_OVERWRITE && !(rec->flags & XKV_FEED_LEAN));
+	bool wanted = has_value && (before || !(r->place->flags & XKV_READER_KEYS));
 	int ret = 0;
 
 	*out = (struct feed_change){
@@ -400,10 +432,12 @@ static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 	};
 	if (rec->key_len == XKV_KEY_LONG || wanted)
 		ret = read_value(r, rec, wanted, out);
-	if (!wanted)
+	if (!wanted) {
 		out->value = NULL;
-	if (!has_value)
 		out->value_len = 0;
+	}
+	if (before)
+		out->bucket = bucket_of(r->st, rec);
 	return ret;
 }
 
@@ -429,6 +463,12 @@ static int begin_again(struct feed_reader *r)
 	return ret ? ret : -ESTALE;
 }
 
+static bool is_for(const struct feed_reader *r, const struct xkv_feed_record *rec)
+{
+	return rec->what <= XKV_CHANGE_EXPIRE ||
+	       (rec->what == XKV_FEED_BEFORE && r->place->flags & XKV_READER_BEFORE);
+}
+
 static int next_change(struct feed_reader *r, struct feed_change *out)
 {
 	struct xkv_feed *ring = r->st->feed.ring;
@@ -445,7 +485,7 @@ static int next_change(struct feed_reader *r, struct feed_change *out)
 		bytes = record_bytes(rec);
 		if (!bytes)
 			return 0;
-		if (rec->what <= XKV_CHANGE_EXPIRE)
+		if (is_for(r, rec))
 			break;
 		r->next += bytes;
 	}
@@ -465,12 +505,35 @@ int feed_next(struct feed_reader *r, struct feed_change *out)
 
 void feed_ends_with_xkvd(struct feed_reader *r)
 {
-	r->place->ends = true;
+	r->place->flags |= XKV_READER_ENDS;
+}
+
+static int feed_ask(struct feed_reader *r, uint64_t flags)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&r->st->feed.lock);
+	r->place->flags |= flags;
+	feed_follow(r->st);
+	if (flags & XKV_READER_BEFORE)
+		ret = programs_wait(r->st);
+	pthread_mutex_unlock(&r->st->feed.lock);
+	return ret;
 }
 
 void feed_keys_only(struct feed_reader *r)
 {
-	r->keys_only = true;
+	feed_ask(r, XKV_READER_KEYS);
+}
+
+int feed_before(struct feed_reader *r)
+{
+	return feed_ask(r, XKV_READER_BEFORE | XKV_READER_KEYS);
+}
+
+void feed_only_before(struct feed_reader *r)
+{
+	feed_ask(r, XKV_READER_ONLY);
 }
 
 void feed_hold(struct feed_reader *r)
@@ -603,6 +666,11 @@ bool feed_is_read(const struct store *st, uint64_t position)
 uint64_t feed_given_up(const struct store *st)
 {
 	return st->feed.ring ? times_given_up(st->feed.ring) : 0;
+}
+
+uint64_t feed_spoilt(const struct store *st)
+{
+	return __atomic_load_n(&st->feed.ring->spoilt, __ATOMIC_ACQUIRE);
 }
 
 void feed_load(struct store *st, uint64_t *unread, uint64_t *refused)

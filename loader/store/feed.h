@@ -43,6 +43,7 @@ struct feed_change {
 	uint8_t db, number; /* the stored number, and what clients called it at that time */
 	bool more;	    /* the next change is of the same transaction */
 	bool gone;	    /* the entry that was overwritten had expired */
+	uint64_t bucket;    /* of FEED_BEFORE: where in the index the key is */
 };
 
 /* `what` of something that is no change, but to be told in order with them: store_txn_note(). */
@@ -64,8 +65,18 @@ int feed_open(struct store *st, const char *name, struct feed_reader **out, bool
  */
 void feed_ends_with_xkvd(struct feed_reader *r);
 
-/* This reader wants no values: `value` is always NULL. */
+/* This reader wants no values: `value` is NULL, its length 0, but of FEED_BEFORE. */
 void feed_keys_only(struct feed_reader *r);
+
+/*
+ * For snapshots (cut.h).  From now on this reader gets, behind each change of an entry that the
+ * configuration says to be old, that entry as it was before; of the change itself keys only.
+ * Waits for grace periods.  0 or -errno.
+ */
+#define FEED_BEFORE XKV_FEED_BEFORE
+int feed_before(struct feed_reader *r);
+/* It needs no other changes any more. */
+void feed_only_before(struct feed_reader *r);
 
 /*
  * This reader says itself what it has read, by feed_done(): until then the changes stay in the
@@ -133,6 +144,9 @@ void feed_readers(const struct store *st, void (*fn)(void *arg, const char *name
 
 /* How often the feed was given up, since the ring was made. */
 uint64_t feed_given_up(const struct store *st);
+
+/* How often a transaction was too large for FEED_BEFORE, and left it out. */
+uint64_t feed_spoilt(const struct store *st);
 
 /* Forgets the readers of an earlier xkvd that feed_open() was not called for. */
 void feed_adopted(struct store *st);

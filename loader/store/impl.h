@@ -12,6 +12,7 @@
  *   databases.c        the numbers of databases
  *   longkey.c          the stored form of long keys, and operations on them
  *   scan.c store.c     walks and operations of the public interface (store.h)
+ *   cut.c              walks that meet the keys of one moment (cut.h)
  *   txn_keys.c         the memory of a transaction's keys
  *   overlay.c txn.c    transactions (txn.h)
  *   open.c             opens the store from the parts above (open.h)
@@ -222,6 +223,7 @@ struct store {
 	pthread_mutex_t txn_resize;  /* of the maps of its keys */
 	pthread_mutex_t counts_lock; /* for `counted` */
 	struct {
+		pthread_mutex_t lock; /* held until nobody uses the permutation before any more */
 		_Atomic bool pending; /* `stored` is to be put in force */
 		uint8_t stored[XKV_DATABASES];
 	} swap; /* store_swap() */
@@ -248,6 +250,12 @@ struct store {
  * The functions of store.h count them in any case.  Takes counts_lock and pages_lock.
  */
 void counters_settle(struct store *st);
+
+/*
+ * The greatest number that is drawn for a version next, by any CPU.  What it is raised to has to be
+ * above that by what is drawn meanwhile.  0 or -errno.
+ */
+int versions_next(const struct store *st, uint64_t *number);
 
 /* Keys of a database, by stored number; expired ones that have not been removed yet count. */
 uint64_t stored_keys(const struct store *st, uint8_t db);
@@ -523,6 +531,9 @@ struct slot_copy {
 bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void *value);
 /* The same with no more of the value than the head of a long key may have. */
 bool slot_copy_head(const struct store *st, uint64_t ref, struct slot_copy *out, void *head);
+
+/* Waits until every program has seen what was written to the configuration.  0 or -errno. */
+int programs_wait(struct store *st);
 
 /* The hash of a key, from which its fingerprint is made. */
 uint64_t key_hash(const struct store *st, const struct slot_copy *key);

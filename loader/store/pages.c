@@ -14,6 +14,7 @@
 #include <bpf/bpf.h>
 
 #include "impl.h"
+#include "util/grace.h"
 #include "page_ids.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -123,6 +124,15 @@ bool slot_copy_head(const struct store *st, uint64_t ref, struct slot_copy *out,
 uint64_t key_hash(const struct store *st, const struct slot_copy *key)
 {
 	return hash_key(key->key, key->key_len, key->db, &st->secrets->hash);
+}
+
+int programs_wait(struct store *st)
+{
+	int ret = grace_wait();
+
+	pthread_rwlock_wrlock(&st->mem.pages_lock); /* xkvd's own run with the pages held */
+	pthread_rwlock_unlock(&st->mem.pages_lock);
+	return ret;
 }
 
 int slot_free(struct store *st, uint64_t ref)

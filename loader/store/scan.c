@@ -24,11 +24,12 @@
  * whatever was requested, a mebibyte of the index: some 100 us.
  */
 #define BUCKETS_A_CALL 16384
-#define BUCKETS_A_KEY  64 /* more for each requested key */
-#define COST_READ      16 /* of a bucket whose keys are looked at */
-#define SKIPS_A_KEY    16 /* keys of other databases that count as one, which bounds it, too */
-#define COST_REMOVAL   32 /* of an expired entry, relative to ... */
-#define COST_LOOK      1  /* ... examining an entry that stays */
+#define BUCKETS_A_KEY  64      /* more for each requested key */
+#define BYTES_A_CALL   4194304 /* of values, and what the last bucket has beyond that */
+#define COST_READ      16      /* of a bucket whose keys are looked at */
+#define SKIPS_A_KEY    16      /* keys of other databases that count as one, which bounds it, too */
+#define COST_REMOVAL   32      /* of an expired entry, relative to ... */
+#define COST_LOOK      1       /* ... examining an entry that stays */
 /* how to wait for an entry that is locked, or changes all the time */
 #define READ_WAIT_MS  2000 /* in total: the thread that holds the lock may not be running */
 #define READ_YIELDS   1000 /* tries that yield the CPU; later ones sleep */
@@ -43,6 +44,7 @@ struct walk {
 	uint32_t bucket;
 	unsigned int entries, seen;
 	unsigned int skipped; /* keys of other databases */
+	size_t bytes;	      /* of values that were reported */
 	uint64_t entry[BUCKET_KEYS];
 	/* the keys that were met, so that none is reported twice if the bucket is read again */
 	uint64_t met[BUCKET_KEYS]; /* their hashes, which need not differ: bpf/hash.h */
@@ -202,6 +204,7 @@ static int report(struct walk *w, const struct slot_copy *copy, store_scan_fn *f
 		key = w->key;
 		head = xkv_long_head_bytes(key_len);
 	}
+	w->bytes += w->value ? copy->value_len : 0;
 	return fn(arg, key, key_len,
 		  &(struct store_entry){ .value = w->value ? (char *)w->value + head : NULL,
 					 .value_len = copy->value_len - head,
@@ -318,7 +321,8 @@ static int scan(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigned 
 	if (end > ctx->st->bpf.buckets)
 		end = ctx->st->bpf.buckets;
 	w->stored = of == SCAN_STORED;
-	while (!ret && *cursor < end && spent < budget && (!keys || keys < count)) {
+	while (!ret && *cursor < end && spent < budget && (!keys || keys < count) &&
+	       w->bytes < BYTES_A_CALL) {
 		w->bucket = (*cursor)++;
 		spent++;
 		if (may_have_keys(w)) {

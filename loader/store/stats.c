@@ -58,6 +58,23 @@ static bool add_words(const struct store *st, enum bpf_map_id map, uint32_t fron
 	return true;
 }
 
+int versions_next(const struct store *st, uint64_t *number)
+{
+	struct xkv_tally *each = calloc(st->cpus, sizeof(*each));
+	int ret = each ? 0 : -ENOMEM;
+
+	*number = 0;
+	for (uint32_t frontend = 0; !ret && frontend < XKV_FRONTENDS; frontend++) {
+		if (bpf_map_lookup_elem(st->bpf.map[BPF_TALLY], &frontend, each))
+			ret = -errno;
+		for (unsigned int cpu = 0; !ret && cpu < st->cpus; cpu++)
+			if (each[cpu].version > *number)
+				*number = each[cpu].version;
+	}
+	free(each);
+	return ret;
+}
+
 /* Adds up a front end's counters of all CPUs.  False if they cannot be read. */
 static bool add_frontend(const struct store *st, uint32_t frontend, uint64_t *each,
 			 uint64_t sum[XKV_COUNTER_COUNT])

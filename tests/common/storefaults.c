@@ -13,10 +13,10 @@ static unsigned int sets_before, sets_failing;
 static int sets_err;
 
 /* What the linker calls the functions themselves, and what it puts in front of them. */
-int __real_store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
-		      store_scan_fn *fn, void *arg);
-int __wrap_store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
-		      store_scan_fn *fn, void *arg);
+int __real_store_scan_all(struct store_ctx *ctx, uint64_t *cursor, unsigned int count,
+			  store_scan_fn *fn, void *arg);
+int __wrap_store_scan_all(struct store_ctx *ctx, uint64_t *cursor, unsigned int count,
+			  store_scan_fn *fn, void *arg);
 int __real_store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *entry);
 int __wrap_store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *entry);
 
@@ -37,14 +37,14 @@ void faults_fail_sets(unsigned int after, unsigned int count, int err)
 	pthread_mutex_unlock(&lock);
 }
 
-int __wrap_store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
-		      store_scan_fn *fn, void *arg)
+int __wrap_store_scan_all(struct store_ctx *ctx, uint64_t *cursor, unsigned int count,
+			  store_scan_fn *fn, void *arg)
 {
 	pthread_mutex_lock(&lock);
-	while (held && values)
+	while (held)
 		pthread_cond_wait(&released, &lock);
 	pthread_mutex_unlock(&lock);
-	return __real_store_scan(ctx, cursor, count, values, fn, arg);
+	return __real_store_scan_all(ctx, cursor, count, fn, arg);
 }
 
 static int next_set_fails(void)

@@ -296,6 +296,24 @@ def test_the_sum_never_changes(xkvd):
         wait_for(lambda: bank.each_has_done(10), 60, "all kinds of transactions")
 
 
+def test_snapshots_have_one_moment(xkvd, stock):
+    """A stock redis-server finds the sum in each, whatever transfers were under way."""
+    daemon = xkvd(*STORE)
+    with Bank(daemon) as bank:
+        wait_for(lambda: bank.each_has_done(1), 60, "all kinds of transactions")
+        for _ in range(200 if LONG else 12):
+            bank.check()
+            daemon.redis().save()
+            redis = stock(daemon.dir / "dump.rdb")
+            for keys in (ACCOUNTS, TILLS):
+                balances = redis.mget(keys)
+                assert sum(map(int, balances)) == BALANCE * len(keys), balances
+            assert not redis.exists(*MISSING)
+            redis.shutdown(nosave=True)
+        saved = daemon.redis().info("persistence")
+    assert saved["rdb_last_bgsave_status"] == "ok"
+
+
 def test_two_banks_that_are_swapped(xkvd):
     """Each in a database: nobody takes one's balance for the other's when SWAPDB comes between."""
     daemon = xkvd(*STORE)

@@ -31,7 +31,7 @@ static __always_inline struct commit *place(struct commits *all, const struct ch
 	return &all->commit[n & (COMMITS_KEPT - 1)];
 }
 
-static __always_inline bool listener_prepare(struct change *c, __u32 value_len)
+static __always_inline bool listener_prepare(struct change *c, __u64 old, __u32 value_len)
 {
 	struct commits *all = commits();
 	struct commit *to;

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/store/cut.h"
 #include "loader/store/feed.h"
 #include "loader/store/impl.h"
 #include "loader/store/store.h"
@@ -816,6 +817,9 @@ struct mirror {
 	struct hashtable table;
 	uint64_t changes, transactions;
 	const char *wrong;
+	pthread_mutex_t lock; /* of reading; of what follows, too */
+	uint64_t cut_at;      /* a moment, whose entries are to be copied; 0 = none */
+	struct mirror *copy;  /* to here */
 };
 
 static const uint64_t siphash_key[2] = { 1, 2 };
@@ -879,17 +883,48 @@ static void mirror_apply(struct mirror *m, const struct feed_change *c)
 		mirror_put(m, entry, c);
 }
 
+static void mirror_copy(struct mirror *to, const struct mirror *m)
+{
+	for (size_t i = 0; i < m->table.size; i++)
+		for (struct hashtable_entry *e = m->table.slots[i]; e; e = e->next) {
+			const struct mirror_entry *from = (const struct mirror_entry *)e;
+			struct mirror_entry *entry = malloc(sizeof(*entry));
+
+			*entry = *from;
+			entry->value = malloc(from->value_len + 1);
+			memcpy(entry->value, from->value, from->value_len);
+			hashtable_insert(&to->table, &entry->e, e->hash);
+		}
+}
+
+/* The next change; if it is the first one after a moment, what was before it is copied. */
+static int mirror_next(struct mirror *m)
+{
+	struct feed_change c;
+	int ret;
+
+	pthread_mutex_lock(&m->lock);
+	ret = feed_next(reader, &c);
+	if (m->cut_at && (ret > 0 ? c.position : feed_reached(reader)) >= m->cut_at) {
+		mirror_copy(m->copy, m);
+		m->cut_at = 0;
+	}
+	if (ret > 0)
+		mirror_apply(m, &c);
+	pthread_mutex_unlock(&m->lock);
+	return ret;
+}
+
 static void *mirror_thread(void *arg)
 {
 	struct mirror *m = arg;
-	struct feed_change c;
 	bool last;
 	int ret;
 
 	do {
 		last = stop;
-		while ((ret = feed_next(reader, &c)) > 0 && !m->wrong)
-			mirror_apply(m, &c);
+		while ((ret = mirror_next(m)) > 0 && !m->wrong)
+			;
 		if (ret < 0)
 			m->wrong = strerror(-ret);
 		feed_trim(bed.st);
@@ -973,6 +1008,100 @@ static void *daemon_thread(void *arg)
 	return NULL;
 }
 
+/* ---- and cuts of it ---------------------------------------------------------------- */
+
+struct cutter {
+	struct mirror *mirror, expected;
+	struct store_ctx *ctx;
+	uint64_t begin_ms, moment_ms;
+	unsigned int cuts, keys;
+	const char *wrong;
+};
+
+static uint64_t moment(void *arg)
+{
+	struct cutter *c = arg;
+
+	pthread_mutex_lock(&c->mirror->lock);
+	c->mirror->copy = &c->expected;
+	c->mirror->cut_at = feed_head(bed.st);
+	c->moment_ms = store_now_ms(bed.st);
+	pthread_mutex_unlock(&c->mirror->lock);
+	return c->mirror->cut_at;
+}
+
+/* Each change of the mirror comes soon after that of the store. */
+static bool copied(struct cutter *c)
+{
+	bool is;
+
+	pthread_mutex_lock(&c->mirror->lock);
+	is = !c->mirror->cut_at;
+	pthread_mutex_unlock(&c->mirror->lock);
+	return is;
+}
+
+static int cut_key(void *arg, const void *key, size_t key_len, const struct store_entry *e)
+{
+	struct cutter *c = arg;
+	struct mirror_entry *entry;
+
+	while (!copied(c))
+		sched_yield();
+	entry = mirror_find(&c->expected, key, key_len);
+	if (!entry)
+		c->wrong = "a key that was not there, or twice";
+	else if (entry->version != e->version || entry->expire_ms != e->expire_ms ||
+		 entry->value_len != e->value_len ||
+		 memcmp(entry->value, e->value, e->value_len) != 0)
+		c->wrong = "an entry of another moment";
+	else if (e->expire_ms && e->expire_ms <= c->begin_ms)
+		c->wrong = "an entry that had expired";
+	if (c->wrong)
+		return -1;
+	mirror_remove(&c->expected, entry);
+	c->keys++;
+	return 0;
+}
+
+/* What is left had expired, or is missing. */
+static void cut_compare(struct cutter *c)
+{
+	struct hashtable *t = &c->expected.table;
+
+	for (size_t i = 0; i < t->size; i++)
+		for (struct hashtable_entry *e = t->slots[i], *next; e; e = next) {
+			struct mirror_entry *entry = (struct mirror_entry *)e;
+
+			next = e->next;
+			if (!entry->expire_ms || entry->expire_ms > c->moment_ms)
+				c->wrong = "an entry is missing";
+			free(entry->value);
+			free(entry);
+		}
+	hashtable_free(t);
+	memset(t, 0, sizeof(*t));
+}
+
+static void *cutter_thread(void *arg)
+{
+	struct cutter *c = arg;
+	const struct cut_user user = { moment, cut_key, c };
+	int ret;
+
+	while (!stop && !c->wrong) {
+		c->begin_ms = store_now_ms(bed.st);
+		ret = store_cut(c->ctx, &user);
+		while (!copied(c) && !c->mirror->wrong)
+			sched_yield();
+		if (ret && !c->wrong)
+			c->wrong = strerror(-ret);
+		cut_compare(c);
+		c->cuts++;
+	}
+	return NULL;
+}
+
 static int compare(void *arg, const void *key, size_t key_len, const struct store_entry *e)
 {
 	struct mirror *m = arg;
@@ -1005,9 +1134,10 @@ static void compare_all(struct mirror *m)
 
 static void test_rebuilt(void **state)
 {
-	struct mirror m = { 0 };
+	struct mirror m = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	struct cutter cutter = { .mirror = &m };
 	struct store_ctx *ctx;
-	pthread_t thread[4];
+	pthread_t thread[5];
 
 	(void)state;
 #ifdef __SANITIZE_THREAD__
@@ -1022,6 +1152,8 @@ static void test_rebuilt(void **state)
 	assert_int_equal(pthread_create(&thread[1], NULL, driver_thread, (void *)1), 0);
 	assert_int_equal(pthread_create(&thread[2], NULL, daemon_thread, (void *)2), 0);
 	assert_int_equal(pthread_create(&thread[3], NULL, daemon_thread, (void *)3), 0);
+	cutter.ctx = store_ctx_get(bed.st);
+	assert_int_equal(pthread_create(&thread[4], NULL, cutter_thread, &cutter), 0);
 	for (uint64_t end = monotonic_ms() + SECONDS * 1000; monotonic_ms() < end;)
 		for (unsigned int class = 0; class < bed.st->class_count; class ++) {
 			maintenance_serve(bed.st);
@@ -1030,9 +1162,13 @@ static void test_rebuilt(void **state)
 		}
 	stop = true;
 	bed_maintained(&bed, false);
-	for (int i = 1; i < 4; i++)
+	for (int i = 1; i < 5; i++)
 		pthread_join(thread[i], NULL);
 	pthread_join(thread[0], NULL);
+	store_ctx_put(cutter.ctx);
+	printf("# %u cuts of %u keys\n", cutter.cuts, cutter.keys);
+	assert_string_equal(cutter.wrong ? cutter.wrong : "", "");
+	assert_true(cutter.cuts > 3 && cutter.keys > 100);
 	store_ctx_put(ctx);
 	wait_until(store_now_ms(bed.st) + 64);
 	expire_all();

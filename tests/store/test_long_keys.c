@@ -281,7 +281,7 @@ static void next_is(enum xkv_change what, size_t len, const char *value, size_t 
 	assert_int_equal(!got.value, !value);
 	if (value)
 		assert_memory_equal(got.value, value, value_len);
-	assert_int_equal(got.value_len, value_len);
+	assert_int_equal(got.value_len, value ? value_len : 0);
 }
 
 /* What happens to an entry, and its records.  The value is large if `len` is. */
