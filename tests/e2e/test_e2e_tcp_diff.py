@@ -69,9 +69,9 @@ CASES = [
     ([], ["SET", "k", "v"]), ([["SET", "k", "v"]], ["SET", "k", "w" * 100]),
     *[(before, ["SET", "k", "w", *options]) for before in ([], [["SET", "k", "v"]],
                                                           [["SET", "k", "v", "EX", 1000]])
-      for options in (["EX", 100], ["px", 100000],
-                      ["exat", FAR], ["PXAT", FAR * 1000, "GET"], ["NX"], ["xx"], ["KEEPTTL"], ["GET"],
-                      ["EX", 100, "NX"], ["XX", "PX", 100000], ["XX", "KEEPTTL"], ["NX", "GET"],
+      for options in (["EX", 100], ["px", 100000], ["exat", FAR], ["PXAT", FAR * 1000, "GET"],
+                      ["NX"], ["xx"], ["KEEPTTL"], ["GET"], ["EX", 100, "NX"],
+                      ["XX", "PX", 100000], ["XX", "KEEPTTL"], ["NX", "GET"],
                       ["GET", "XX"], ["EX", 100, "XX", "GET"], ["XX", "GET", "KEEPTTL"])],
     *[(before, words) for before in ([], [["SET", "k", "12"]], [["SET", "k", "12", "EX", 1000]])
       for words in (["SETNX", "k", "w"], ["SETEX", "k", 100, "w"], ["PSETEX", "k", 100000, "w"],
