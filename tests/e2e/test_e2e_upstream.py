@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 8
+# tests/run: seconds 18
 """In front of a Redis: the driver answers what is cached, and nobody is told what is not true."""
 import shutil
 import subprocess
@@ -13,7 +13,8 @@ import redis
 from conftest import BUILD, SERVER, wait_for
 from respserver import stopped
 
-OK, MISS, NOT_STORED, TOO_LARGE, NOT_NUMBER, OVERFLOW, READ_ONLY = 0, 1, 2, 3, 12, 13, 16
+OK, MISS, NOT_STORED, TOO_LARGE, BUSY = 0, 1, 2, 3, 6
+NOT_NUMBER, OVERFLOW, READ_ONLY = 12, 13, 16
 MAX_STALE = 1000
 
 
@@ -327,6 +328,38 @@ def test_writes_over_tcp_are_seen_over_udp_at_once(d, udp):
             if i % 3 == 0:
                 c.eval("return redis.call('SET', 'k', ARGV[1])", 0, i)
                 assert udp.one(proto.get(b"k")).value == b"%d" % i
+
+
+def test_writes_over_udp_are_seen_at_once(d, udp, behind):
+    """... over UDP and TCP, while others write the same key on both sides."""
+    end = time.monotonic() + 1.5
+    behind.set("n", 0)
+
+    def disturb(client, busy):
+        while time.monotonic() < end:
+            client.incr("n")
+            if busy:
+                client.get("n")
+
+    with d.redis() as tcp, d.redis() as other:
+        jobs = [threading.Thread(target=disturb, args=(behind, False)),
+                threading.Thread(target=disturb, args=(other, True))]
+        for job in jobs:
+            job.start()
+        number, writes = 8, 0
+        while time.monotonic() < end:
+            number += 8
+            written = proto.number(udp.one(proto.incr(b"n", 1), id=number,
+                                           session=b"at once.").value)
+            result = udp.one(proto.get(b"n"))
+            while result.status == BUSY:  # others change it all the time
+                result = udp.one(proto.get(b"n"))
+            assert int(result.value) >= written
+            assert int(tcp.get("n")) >= written
+            writes += 1
+        for job in jobs:
+            job.join()
+    assert writes > 20
 
 
 def test_no_read_is_older_than_it_may_be(d, udp, behind):
