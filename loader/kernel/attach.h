@@ -36,6 +36,7 @@ struct attach {
 	const char *mode;     /* native, generic, none */
 	unsigned int program; /* the kernel's number, 0 = none */
 	struct bulk bulk;
+	bool tcp_failed;	  /* it cannot be made to call it */
 	unsigned int tcp_program; /* the same one, if it calls that of tcp.h; 0 = it does not */
 
 	/* the last look: each change is told once */

@@ -285,9 +285,12 @@ bool tcp_path_look(struct tcp_path *t, struct attach *a)
 	}
 	ret = attach_missing(t, a, &what);
 	if (ret < 0) {
-		log_debug("%s: tcp-fast-path: cannot %s: %s", a->name, what, strerror(-ret));
+		if (!a->tcp_failed)
+			log_warning("%s: tcp-fast-path: cannot %s, trying again: %s", a->name, what,
+				    strerror(-ret));
 		shut_door(a);
 	}
+	a->tcp_failed = ret < 0; /* that is told once */
 	return served && ret;
 }
 
