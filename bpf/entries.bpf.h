@@ -123,6 +123,15 @@ static __always_inline bool take_chain(struct shown *e, struct xkv_bucket *home)
 	return !((READ_ONCE(home->head) ^ head) & XKV_BUCKET_COUNT);
 }
 
+/* The length of a value, of a huge one that which its page tells. */
+static __always_inline __u32 length_of(const struct xkv_slot *slot, __u64 ref)
+{
+	__u32 len = value_len_of(slot);
+	struct xkv_page *page = len == XKV_VALUE_HUGE ? page_at(ref) : NULL;
+
+	return page ? page->huge : len;
+}
+
 /* Copies an entry.  False if it was changed meanwhile: it is left out then. */
 static __always_inline bool show_copy(struct shown *e, __u64 ref)
 {
@@ -135,7 +144,7 @@ static __always_inline bool show_copy(struct shown *e, __u64 ref)
 	e->seq = READ_ONCE(slot->seq);
 	smp_rmb();
 	e->expire_ms = slot->expire_ms;
-	e->value_len = slot->value_len;
+	e->value_len = length_of(slot, ref);
 	e->key_len = slot->key_len;
 	e->db = slot->db;
 	need = XKV_PADDED(e->key_len) + (e->value_len < SHOWN_VALUE ? e->value_len : SHOWN_VALUE);

@@ -5,6 +5,7 @@
  *
  *   index     buckets of references to slots, by the fingerprint of the key: the keys that exist
  *   pages     2 MiB arrays, divided into spans of slots; a slot holds header, key and value
+ *   tails     what huge values have behind their pages
  *   classes   the size classes with their free lists
  *   once      the dedup cache: the last replies of sessions
  *   config    settings that can change at run time
@@ -32,7 +33,7 @@
 
 #define XKV_LAYOUT_MAGIC 0x584b5631 /* "XKV1" */
 /* Increment it when anything of the data changes its meaning.  A checking build has another. */
-#define XKV_DATA_VERSION (11 + XKV_GUARD_BYTES * 1000)
+#define XKV_DATA_VERSION (12 + XKV_GUARD_BYTES * 1000)
 
 /* What CPUs write without each other is not in one cache line. */
 #define XKV_CACHE_LINE __attribute__((aligned(64)))
@@ -99,10 +100,10 @@ struct xkv_slot {
 		};
 		__u16 id; /* XKV_KEY_ID(): what, beside its bytes, tells a key from others */
 	};
-	__u16 access; /* time or frequency of use: see enum xkv_track */
-	__u32 value_len : 24;
-	__u32 class : 8; /* | XKV_CLASS_ORPHAN: free, but in no list: xkvd puts it back */
-			 /* key, padded to 8; value, padded to 8 */
+	__u16 access;	      /* time or frequency of use: see enum xkv_track */
+	__u32 value_len : 24; /* or XKV_VALUE_HUGE: see struct xkv_page */
+	__u32 class : 8;      /* | XKV_CLASS_ORPHAN: free, but in no list: xkvd puts it back */
+			      /* key, padded to 8; value, padded to 8 */
 };
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -146,7 +147,7 @@ static inline __attribute__((always_inline)) __u64 xkv_long_head_bytes(__u64 key
 }
 
 /* Most bytes behind the key in a slot: a value with its head. */
-#define XKV_SLOT_VALUE_MAX (XKV_VALUE_MAX + XKV_LONG_HEAD_MAX)
+#define XKV_STORED_MAX (XKV_HUGE_MAX + XKV_LONG_HEAD_MAX)
 
 /*
  * BPF programs access at most this much of a slot (header, key, and the largest value that fits a
@@ -154,7 +155,10 @@ static inline __attribute__((always_inline)) __u64 xkv_long_head_bytes(__u64 key
  * offset makes every access safe.
  */
 #define XKV_SLOT_WINDOW 2048
-#define XKV_SLOT_MAX	XKV_SLOT_NEED(XKV_KEY_LONG, XKV_SLOT_VALUE_MAX)
+/* The largest entry that a page has room for: beside its header nothing else; others are huge. */
+#define XKV_SLOT_MAX (XKV_PAGE_BYTES - XKV_UNIT_BYTES)
+/* Behind a key of any length so much fits a page in any case. */
+#define XKV_SLOT_VALUE_MAX (XKV_SLOT_MAX - (__u32)XKV_SLOT_NEED(XKV_KEY_LONG, 0))
 
 /*
  * What becomes of an entry in a change (bpf/commit.bpf.h); from DELETE on, it is removed.  FLUSHALL
@@ -196,10 +200,43 @@ struct xkv_unit {
 	__u32 parked; /* slots of a draining span that are free and in no list */
 };
 
-/* unit[0].parked is XKV_PAGE_MAGIC. */
+/*
+ * A huge entry is larger than a page.  Its slot is the only span of a page of its own, and goes on
+ * in the tail, which stands behind the page in the memory of xkvd; programs see the page only.
+ * Its slot says XKV_VALUE_HUGE, and the page the length.
+ *
+ *   page   unit 0   1 ... 511        tail: pages without a header
+ *        +--------+---------------+ +---------------+---------------+
+ *        | header |  slot, key, value ...                           |
+ *        +--------+---------------+ +---------------+---------------+
+ */
 struct xkv_page {
-	struct xkv_unit unit[XKV_UNITS];
+	union {
+		struct xkv_unit unit[XKV_UNITS];
+		struct {
+			__u32 huge; /* 0; else it has a tail, and this is the length of the value */
+			__u32 magic; /* XKV_PAGE_MAGIC */
+		};
+	};
 };
+
+#define XKV_VALUE_HUGE	0xffffff
+#define XKV_HUGE_UNUSED 1 /* xkv_page.huge of a page that no value was written to */
+
+/* The page of a slot with XKV_VALUE_HUGE, which is in its first unit behind the header. */
+static inline __attribute__((always_inline)) struct xkv_page *
+xkv_huge_page(const struct xkv_slot *slot)
+{
+	return (struct xkv_page *)((char *)slot - XKV_UNIT_BYTES);
+}
+
+/* The length of the value in a slot.  For user space. */
+static inline __attribute__((always_inline)) __u32 xkv_value_len(const struct xkv_slot *slot)
+{
+	__u32 len = slot->value_len;
+
+	return len == XKV_VALUE_HUGE ? xkv_huge_page(slot)->huge : len;
+}
 
 enum xkv_span_state {
 	XKV_SPAN_NEW,	   /* its slots are in no list, and not referenced */
@@ -1009,7 +1046,8 @@ _Static_assert(sizeof(struct xkv_class) == 64 * (1 + XKV_LISTS), "layout");
 _Static_assert(XKV_KEY_MAX < XKV_KEY_LONG && XKV_KEY_LONG < XKV_KEY_SOUGHT, "layout");
 _Static_assert(XKV_PADDED(XKV_KEY_LONG) == XKV_HASH_WORDS * 8, "layout");
 _Static_assert(XKV_SLOT_NEED(XKV_KEY_LONG, XKV_PAYLOAD_MAX4) <= XKV_SLOT_WINDOW, "layout");
-_Static_assert(XKV_SLOT_MAX <= XKV_PAGE_BYTES - sizeof(struct xkv_page), "layout");
+_Static_assert(XKV_SLOT_MAX < XKV_VALUE_HUGE, "layout");
+_Static_assert(XKV_VALUE_MAX + XKV_LONG_HEAD_MAX < XKV_SLOT_VALUE_MAX, "layout");
 _Static_assert(XKV_SLOT_WINDOW < XKV_UNIT_BYTES, "layout");
 
 #endif

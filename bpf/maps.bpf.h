@@ -38,6 +38,24 @@ struct {
 	__array(values, struct xkv_page_map);
 } xkv_pages SEC(".maps");
 
+/* The rest of a huge value, mapped behind its page: elements of XKV_PAGE_BYTES. */
+struct xkv_tail_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP); /* of any number of elements */
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, XKV_PAGE_BYTES);
+};
+
+/* By the number of the page.  For xkvd only, which writes it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, XKV_PAGES_MAX);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__array(values, struct xkv_tail_map);
+} xkv_tails SEC(".maps");
+
 /* Size classes with their free lists.  Written by the operations, and by xkvd when it starts. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

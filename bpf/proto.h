@@ -41,9 +41,10 @@
 #define XKV_MAGIC   0x584b /* "XK" */
 #define XKV_VERSION 1
 
-#define XKV_KEY_MAX	  250	/* memcached's limit */
-#define XKV_LONG_KEY_MAX  65536 /* of keys that RESP can name: see bpf/layout.h */
-#define XKV_VALUE_MAX	  (1U << 20)
+#define XKV_KEY_MAX	  250	       /* memcached's limit */
+#define XKV_LONG_KEY_MAX  65536	       /* of keys that RESP can name: see bpf/layout.h */
+#define XKV_VALUE_MAX	  (1U << 20)   /* of a value that APPEND makes */
+#define XKV_HUGE_MAX	  (512U << 20) /* of a value that RESP can set, as in Redis */
 #define XKV_TOKEN_BYTES	  16
 #define XKV_SESSION_BYTES 8
 #define XKV_SESSION_PROOF 3	       /* the last bytes of a session, set by XKV_OP_SESSION */

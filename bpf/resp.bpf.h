@@ -634,7 +634,8 @@ __noinline int resp_encode(struct xkv_request *rq, struct resp_command *c, __u32
 	case RESP_MILLISECONDS_LEFT_REPLY:
 		return encode_left(rq, r, 1);
 	case RESP_LENGTH_REPLY:
-		if (done || refused || r->status == XKV_TOO_LARGE)
+		if (done || refused ||
+		    (r->status == XKV_TOO_LARGE && bpf_ntohl(r->value_len) != XKV_VALUE_HUGE))
 			return put_integer(rq, bpf_ntohl(r->value_len));
 		return -1;
 	}

@@ -36,6 +36,18 @@ static inline __u32 xkv_units(__u64 bytes)
 	return (bytes + XKV_UNIT_BYTES - 1) / XKV_UNIT_BYTES;
 }
 
+/* Pages of the tail behind the first one that an entry of so many units has. */
+static inline __u32 xkv_tail_pages(__u32 units)
+{
+	return units / XKV_UNITS; /* one unit is the header's */
+}
+
+/* Those of them that are in the first page. */
+static inline __u32 xkv_page_units(__u32 units)
+{
+	return units < XKV_UNITS ? units : XKV_UNITS - 1;
+}
+
 /* Most units of a span of a class; a large value may have more. */
 #define XKV_SPAN_UNITS_MAX 64
 

@@ -20,6 +20,7 @@
 #include <bpf/libbpf.h>
 
 #include "bpf/layout.h"
+#include "bpf/sizes.h"
 #include "loader/store/page_ids.h"
 
 #define CHAIN_KEYS  ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
@@ -33,6 +34,7 @@ static const char *const holder[] = { "nobody", "index", "a chain", "a free list
 enum map {
 	INDEX,
 	PAGES,
+	TAILS,
 	CLASSES,
 	DEDUP,
 	CONFIG,
@@ -46,20 +48,22 @@ enum map {
 	MAPS
 };
 
-static const char *const map_names[MAPS] = { "xkv_index",    "xkv_pages",  "xkv_classes",
-					     "xkv_once",     "xkv_config", "xkv_secret",
-					     "xkv_tally",    "xkv_batch",  "xkv_txn",
-					     "xkv_txn_more", "xkv_feed",   "xkv_databases" };
+static const char *const map_names[MAPS] = { "xkv_index",    "xkv_pages",    "xkv_tails",
+					     "xkv_classes",  "xkv_once",     "xkv_config",
+					     "xkv_secret",   "xkv_tally",    "xkv_batch",
+					     "xkv_txn",	     "xkv_txn_more", "xkv_feed",
+					     "xkv_databases" };
 
 /* A span, as described by the header of its page. */
 struct span {
 	const struct xkv_unit *head;
-	uint32_t first, units, class, slots, slot_bytes;
+	uint32_t first, units, tail, class, slots, slot_bytes;
 	uint8_t *mark; /* enum mark of each slot */
 };
 
 struct page {
 	const char *base;
+	uint32_t tail;		      /* pages behind it, of a huge entry */
 	struct span *span[XKV_UNITS]; /* the span of each unit */
 };
 
@@ -166,12 +170,19 @@ static int map_feed(struct walk *w)
 static int open_maps(struct walk *w, const char *dir)
 {
 	static const size_t value_size[MAPS] = {
-		[INDEX] = sizeof(struct xkv_bucket),  [PAGES] = sizeof(uint32_t),
-		[CLASSES] = sizeof(struct xkv_class), [DEDUP] = sizeof(struct xkv_dedup_set),
-		[CONFIG] = sizeof(struct xkv_config), [TALLY] = sizeof(struct xkv_tally),
-		[BATCH] = sizeof(struct xkv_request), [SECRET] = sizeof(struct xkv_secrets),
-		[TXN] = sizeof(struct xkv_txn_key),   [FEED] = sizeof(uint32_t),
-		[DBS] = sizeof(struct xkv_database),  [TXN_MORE] = sizeof(uint32_t),
+		[INDEX] = sizeof(struct xkv_bucket),
+		[PAGES] = sizeof(uint32_t),
+		[TAILS] = sizeof(uint32_t),
+		[CLASSES] = sizeof(struct xkv_class),
+		[DEDUP] = sizeof(struct xkv_dedup_set),
+		[CONFIG] = sizeof(struct xkv_config),
+		[TALLY] = sizeof(struct xkv_tally),
+		[BATCH] = sizeof(struct xkv_request),
+		[SECRET] = sizeof(struct xkv_secrets),
+		[TXN] = sizeof(struct xkv_txn_key),
+		[FEED] = sizeof(uint32_t),
+		[DBS] = sizeof(struct xkv_database),
+		[TXN_MORE] = sizeof(uint32_t),
 	};
 	int ret = 0;
 
@@ -209,8 +220,9 @@ static void close_maps(struct walk *w)
 /*
  * Reads the description of the span that begins at `first`.  False if it is inconsistent.
  */
-static bool span_read(struct walk *w, const struct xkv_unit *unit, uint32_t first, struct span *s)
+static bool span_read(struct walk *w, const struct page *page, uint32_t first, struct span *s)
 {
+	const struct xkv_unit *unit = (const struct xkv_unit *)page->base;
 	uint32_t reach = XKV_PAGE_BYTES - XKV_SLOT_WINDOW - first * XKV_UNIT_BYTES, fit;
 
 	*s = (struct span){ .head = &unit[first], .first = first, .class = unit[first].class };
@@ -218,9 +230,14 @@ static bool span_read(struct walk *w, const struct xkv_unit *unit, uint32_t firs
 		s->units++;
 	if (!s->units || s->class >= XKV_CLASSES || unit[first].state > XKV_SPAN_DRAINING)
 		return false;
-	s->slot_bytes = s->class == XKV_CLASS_LARGE ? s->units * XKV_UNIT_BYTES
-						    : w->classes[s->class].slot_bytes;
-	if (s->slot_bytes < sizeof(struct xkv_slot))
+	if (s->class == XKV_CLASS_LARGE) {
+		s->tail = page->tail;
+		s->slot_bytes = s->units * XKV_UNIT_BYTES + s->tail * XKV_PAGE_BYTES;
+		s->slots = 1;
+		return !s->tail || s->units == XKV_UNITS - 1;
+	}
+	s->slot_bytes = w->classes[s->class].slot_bytes;
+	if (page->tail || s->slot_bytes < sizeof(struct xkv_slot))
 		return false;
 	fit = s->units * XKV_UNIT_BYTES / s->slot_bytes;
 	s->slots = reach / s->slot_bytes + 1 < fit ? reach / s->slot_bytes + 1 : fit;
@@ -239,7 +256,7 @@ static struct span *span_of(struct walk *w, uint32_t number, uint32_t unit)
 
 	if (page->span[unit] || !unit || !first || first >= XKV_UNITS)
 		return page->span[unit];
-	if (first > unit || !span_read(w, header, first, &s) || unit >= first + s.units) {
+	if (first > unit || !span_read(w, page, first, &s) || unit >= first + s.units) {
 		FOUND("page %u: unit %u: its span makes no sense (first %u, class %u, state %u)",
 		      number, unit, first, header[first].class, header[first].state);
 		return NULL;
@@ -263,29 +280,77 @@ static struct span *span_of(struct walk *w, uint32_t number, uint32_t unit)
 	return span;
 }
 
+/* The tail of a page, and how many pages it has.  -ENOENT: there is none, or none any more. */
+static int tail_open(const struct walk *w, uint32_t number, uint32_t *pages)
+{
+	struct bpf_map_info info = {};
+	__u32 len = sizeof(info), id;
+	int fd;
+
+	if (bpf_map_lookup_elem(w->fd[TAILS], &number, &id))
+		return -errno;
+	fd = bpf_map_get_fd_by_id(id);
+	if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &len))
+		return -errno;
+	*pages = info.max_entries;
+	return fd;
+}
+
+/* Maps a page with its tail behind it. */
+static int map_whole(const struct walk *w, uint32_t number, int fd, struct page *page)
+{
+	int tail_fd = tail_open(w, number, &page->tail);
+	size_t bytes = (1 + (size_t)page->tail) * XKV_PAGE_BYTES;
+	char *at;
+
+	if (tail_fd < 0)
+		return tail_fd;
+	at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (at == MAP_FAILED ||
+	    mmap(at, XKV_PAGE_BYTES, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
+	    mmap(at + XKV_PAGE_BYTES, bytes - XKV_PAGE_BYTES, PROT_READ, MAP_SHARED | MAP_FIXED,
+		 tail_fd, 0) == MAP_FAILED) {
+		int err = -errno;
+
+		close(tail_fd);
+		return err;
+	}
+	close(tail_fd);
+	munmap((void *)page->base, XKV_PAGE_BYTES);
+	page->base = at;
+	return 0;
+}
+
+static int map_at(const struct walk *w, uint32_t number, int fd, struct page *page)
+{
+	void *at = mmap(NULL, XKV_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	page->base = at;
+	return ((const struct xkv_page *)at)->huge ? map_whole(w, number, fd, page) : 0;
+}
+
 /* Maps page `number`, which is the map `id`. */
 static int map_page(struct walk *w, uint32_t number, uint32_t id)
 {
 	struct page *page = calloc(1, sizeof(*page));
-	int fd = bpf_map_get_fd_by_id(id);
-	void *at;
+	int fd = bpf_map_get_fd_by_id(id), ret;
 
 	if (!page || fd < 0) {
-		int ret = !page ? -ENOMEM : errno == ENOENT ? 0 : -errno; /* 0: just removed */
-
+		ret = !page ? -ENOMEM : errno == ENOENT ? 0 : -errno; /* 0: just removed */
 		free(page);
 		return ret;
 	}
-	at = mmap(NULL, XKV_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+	ret = map_at(w, number, fd, page);
 	close(fd);
-	if (at == MAP_FAILED) {
+	if (ret) {
 		free(page);
-		return -errno;
+		return ret == -ENOENT ? 0 : ret; /* it is just being made, or removed */
 	}
-	page->base = at;
 	w->page[number] = page;
 	w->sums->pages++;
-	if (((const struct xkv_page *)at)->unit[0].parked != XKV_PAGE_MAGIC)
+	if (((const struct xkv_page *)page->base)->magic != XKV_PAGE_MAGIC)
 		FOUND("page %u: its header is not that of a page", number);
 	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
 		span_of(w, number, unit);
@@ -314,7 +379,7 @@ static void unmap_page(struct page *page)
 		free(span->mark);
 		free(span);
 	}
-	munmap((void *)page->base, XKV_PAGE_BYTES);
+	munmap((void *)page->base, (1 + (size_t)page->tail) * XKV_PAGE_BYTES);
 	free(page);
 }
 
@@ -494,7 +559,9 @@ static bool has_long_key(const uint8_t *stored, uint32_t value_len)
 static const char *entry_error(struct walk *w, struct chain *c, uint64_t entry,
 			       const struct xkv_slot *slot)
 {
-	uint32_t value_len = slot->value_len, key_len = slot->key_len, class = slot->class;
+	const struct span *span = span_of_ref(w, entry & XKV_REF_MASK);
+	uint32_t value_len = xkv_value_len(slot), key_len = slot->key_len, class = slot->class;
+	size_t need = XKV_SLOT_NEED(key_len, (size_t)value_len);
 	const uint8_t *key = (const uint8_t *)(slot + 1);
 	uint64_t hash, fingerprint;
 
@@ -502,10 +569,10 @@ static const char *entry_error(struct walk *w, struct chain *c, uint64_t entry,
 		return "is locked or free";
 	if (!load(&slot->seq)) /* no commit gives this: it was written over from the slot before */
 		return "has version 0";
-	if (class != span_of_ref(w, entry & XKV_REF_MASK)->class)
+	if (class != span->class)
 		return "has the wrong class";
-	if (!key_len || key_len > XKV_KEY_LONG || value_len > XKV_SLOT_VALUE_MAX ||
-	    XKV_SLOT_NEED(key_len, value_len) > span_of_ref(w, entry & XKV_REF_MASK)->slot_bytes)
+	if (!key_len || key_len > XKV_KEY_LONG || value_len > XKV_STORED_MAX ||
+	    need > span->slot_bytes || xkv_tail_pages(xkv_units(need)) != span->tail)
 		return "has lengths that do not fit its class";
 	if (key_len == XKV_KEY_LONG && !has_long_key(key, value_len))
 		return "has no head with its long key";

@@ -17,7 +17,7 @@ bool check_bit_offset(struct caller *c, const struct resp_arg *arg, unsigned int
 
 	if (text_to_i64(arg->ptr + in_units, arg->len - in_units, &offset) && offset >= 0 &&
 	    !__builtin_mul_overflow(offset, in_units ? (int64_t)unit : 1, &offset) &&
-	    (uint64_t)offset / 8 < BIT_BYTES_MAX) {
+	    (uint64_t)offset / 8 < c->srv->cfg->proto_max_bulk_len) {
 		*out = (uint64_t)offset;
 		return true;
 	}
@@ -78,11 +78,9 @@ void cmd_getbit(struct caller *c, unsigned int argc, const struct resp_arg *argv
 
 	(void)argc;
 	if (!check_key(c, &argv[1]) || !check_bit_offset(c, &argv[2], 0, &offset) ||
-	    !command_read(c, &argv[1], &e))
+	    !command_read_part(c, &argv[1], (int64_t)(offset / 8), (int64_t)(offset / 8), &e))
 		return;
-	reply_int(reply_to(c),
-		  offset / 8 < e.value_len &&
-			  ((const unsigned char *)e.value)[offset / 8] & bit_mask(offset));
+	reply_int(reply_to(c), e.value_len && *(const unsigned char *)e.value & bit_mask(offset));
 }
 
 /* --- ranges of bits --- */
@@ -241,7 +239,7 @@ struct combine {
 	size_t len; /* of the result */
 };
 
-#define COMBINED_MAX (256U << 20) /* bytes of all sources, a tenth of a second */
+#define COMBINED_MAX (1U << 30) /* bytes of all sources, half a second */
 
 /* Combines the first bytes of `to` with others. */
 static void combine_bytes(enum bit_op op, unsigned char *restrict to,
@@ -284,7 +282,7 @@ static int combine(struct caller *c, void *arg, struct value *v)
 			return REPLIED;
 		bytes += e.value_len;
 		if (bytes > COMBINED_MAX) {
-			reply_error(reply_to(c), "ERR values of more than 256 MiB together");
+			reply_error(reply_to(c), "ERR values of more than 1 GiB together");
 			return REPLIED;
 		}
 		if (e.value_len > v->len)

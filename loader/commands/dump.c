@@ -16,10 +16,9 @@ static void end_dump(struct caller *c, unsigned int note, int ret, const struct 
 	}
 	dump = malloc(RDB_DUMP_MAX(e->value_len));
 	if (dump)
-		reply_bulk(reply_to(c), dump, rdb_dump(dump, e->value, e->value_len));
+		reply_bulk_give(reply_to(c), dump, rdb_dump(dump, e->value, e->value_len));
 	else
 		reply_error(reply_to(c), "ERR out of memory");
-	free(dump);
 }
 
 void cmd_dump(struct caller *c, unsigned int argc, const struct resp_arg *argv)

@@ -7,17 +7,6 @@
 
 /* --- ranges --- */
 
-bool range_resolve(int64_t *first, int64_t *last, int64_t len)
-{
-	if (*first < 0)
-		*first = *first < -len ? 0 : *first + len;
-	if (*last < 0)
-		*last = *last < -len ? 0 : *last + len;
-	if (*last >= len)
-		*last = len - 1;
-	return *first <= *last;
-}
-
 void cmd_getrange(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct store_entry e;
@@ -25,10 +14,10 @@ void cmd_getrange(struct caller *c, unsigned int argc, const struct resp_arg *ar
 
 	(void)argc;
 	if (!check_key(c, &argv[1]) || !check_integer(c, &argv[2], &first) ||
-	    !check_integer(c, &argv[3], &last) || !command_read(c, &argv[1], &e))
+	    !check_integer(c, &argv[3], &last) || !command_read_part(c, &argv[1], first, last, &e))
 		return;
-	if (!range_is_backward(first, last) && range_resolve(&first, &last, (int64_t)e.value_len))
-		reply_bulk(reply_to(c), (const char *)e.value + first, (size_t)(last - first + 1));
+	if (e.value)
+		command_reply_value(c, &e);
 	else
 		reply_bulk(reply_to(c), "", 0);
 }

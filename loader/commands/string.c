@@ -17,7 +17,7 @@ void end_value(struct caller *c, unsigned int note, int ret, const struct store_
 	if (ret && ret != -ENOENT && ret != -ECANCELED)
 		reply_store_error(c, ret);
 	else if (e->value)
-		reply_bulk(reply_to(c), e->value, e->value_len);
+		command_reply_value(c, e);
 	else
 		reply_null(reply_to(c));
 }
@@ -54,14 +54,20 @@ static void end_length(struct caller *c, unsigned int note, int ret, const struc
 	if (ret && ret != -ENOENT)
 		reply_store_error(c, ret);
 	else
-		reply_int(reply_to(c), (int64_t)e->value_len);
+		reply_int(reply_to(c), e->number);
 }
 
 void cmd_strlen(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
+	struct store_op op = { .opcode = XKV_OP_GET,
+			       .key = argv[1].ptr,
+			       .key_len = argv[1].len,
+			       .part = true,
+			       .first = 1 }; /* up to 0: nothing but the length is read */
+
 	(void)argc;
 	if (check_key(c, &argv[1]))
-		queue_get(c, &argv[1], end_length, 0);
+		command_queue(c, &op, end_length, 0);
 }
 
 /* --- SET --- */
@@ -239,7 +245,7 @@ static void set_with_options(struct caller *c, unsigned int argc, const struct r
 
 void cmd_set(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	if (!check_key(c, &argv[1]) || !check_value(c, &argv[2]))
+	if (!check_key(c, &argv[1]))
 		return;
 	if (argc > 3)
 		set_with_options(c, argc, argv);
@@ -250,7 +256,7 @@ void cmd_set(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 void cmd_setnx(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
-	if (check_key(c, &argv[1]) && check_value(c, &argv[2]))
+	if (check_key(c, &argv[1]))
 		queue_set(c, &argv[1], &argv[2], XKV_NX, 0, end_yes_no);
 }
 
@@ -260,8 +266,7 @@ static void set_expiring(struct caller *c, const char *command, enum ttl_unit un
 {
 	uint64_t expire_ms;
 
-	if (check_key(c, &argv[1]) && check_value(c, &argv[3]) &&
-	    expiry_from(c, command, unit, &argv[2], &expire_ms))
+	if (check_key(c, &argv[1]) && expiry_from(c, command, unit, &argv[2], &expire_ms))
 		queue_set(c, &argv[1], &argv[3], 0, expire_ms, end_ok);
 }
 
@@ -280,7 +285,7 @@ void cmd_psetex(struct caller *c, unsigned int argc, const struct resp_arg *argv
 void cmd_getset(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
-	if (check_key(c, &argv[1]) && check_value(c, &argv[2]))
+	if (check_key(c, &argv[1]))
 		queue_set(c, &argv[1], &argv[2], XKV_RETURN, 0, end_value);
 }
 
@@ -421,7 +426,7 @@ void cmd_msetnx(struct caller *c, unsigned int argc, const struct resp_arg *argv
 		return;
 	}
 	for (unsigned int i = 1; i < argc; i += 2)
-		if (!check_key(c, &argv[i]) || !check_value(c, &argv[i + 1]))
+		if (!check_key(c, &argv[i]))
 			return;
 	command_run_atomic(c, set_all_new, &call);
 }
@@ -493,6 +498,6 @@ void cmd_append(struct caller *c, unsigned int argc, const struct resp_arg *argv
 	};
 
 	(void)argc;
-	if (check_key(c, &argv[1]) && check_value(c, &argv[2]))
+	if (check_key(c, &argv[1]))
 		command_queue(c, &op, end_number, 0);
 }

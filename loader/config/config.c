@@ -202,13 +202,13 @@ static const struct directive table[] = {
 	  "limit of the memory of all TCP clients, above which those that use most are closed; a "
 	  "percentage is of maxmemory, or else of the machine's memory; 0: no limit" },
 	{ "client-output-buffer-limit", &type_output_limit, AT(output_limit),
-	  "normal 268435456 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", 0, 0,
+	  "normal 1073741824 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", 0, 0,
 	  LIVE | MULTI, NULL, "normal|pubsub BYTES SOFT-BYTES SECONDS...",
 	  "close a TCP client, or a subscriber, that leaves more than BYTES unread, or more than "
 	  "SOFT-BYTES for longer than SECONDS; 0: never" },
 	{ "client-query-buffer-limit", &type_size, AT(query_buffer_limit), "1gb", MB, INT64_MAX, LIVE,
 	  NULL, "BYTES", "maximum size of a TCP command" },
-	{ "proto-max-bulk-len", &type_size, AT(proto_max_bulk_len), "2mb", XKV_VALUE_MAX, 512 * MB, LIVE,
+	{ "proto-max-bulk-len", &type_size, AT(proto_max_bulk_len), "512mb", XKV_VALUE_MAX, XKV_HUGE_MAX, LIVE,
 	  NULL, "BYTES", "greatest size of one argument of a TCP command" },
 	{ "busy-reply-threshold", &type_number, AT(busy_threshold), "5000", 0, INT32_MAX, LIVE, NULL,
 	  "MILLISECONDS",
@@ -478,12 +478,6 @@ static int check(const struct config *cfg, struct sink *err)
 {
 	int ret = 0;
 
-	if (cfg->query_buffer_limit < cfg->proto_max_bulk_len)
-		ret = bad(err,
-			  "client-query-buffer-limit (%llu) must not be less than "
-			  "proto-max-bulk-len (%llu)",
-			  (unsigned long long)cfg->query_buffer_limit,
-			  (unsigned long long)cfg->proto_max_bulk_len);
 	if (cfg->udp_token_set && !config_has_passwords(cfg))
 		ret = bad(err, "udp-token closes UDP, but TCP stays open to everybody: set "
 			       "`requirepass` too, or take udp-token away");
@@ -512,8 +506,6 @@ static void upstream_defaults(struct config_builder *b)
 {
 	if (!b->save_given)
 		b->cfg->save_count = 0;
-	if (b->cfg->proto_max_bulk_len == 2 * MB)
-		b->cfg->proto_max_bulk_len = 512 * MB;
 	b->cfg->io_threads = b->cfg->io_threads ?: 1;
 	b->cfg->batch = XKV_BATCH_OFF; /* it answers misses */
 }

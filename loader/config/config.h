@@ -151,12 +151,12 @@ struct config {
 	unsigned int tcp_keepalive;		  /* seconds, 0 = off, default 300 */
 	unsigned int tcp_backlog;		  /* default 511 */
 	unsigned int io_threads;		  /* of TCP clients, 0 = as the CPUs are */
-	/* default 256 MiB; of subscribers 32 MiB, and 8 MiB for 60 seconds */
+	/* default 1 GiB; of subscribers 32 MiB, and 8 MiB for 60 seconds */
 	struct output_limit output_limit[OUTPUT_CLASSES];
 	/* of maxmemory, or of the machine's memory; 0 = no limit; default 5% */
 	struct share maxmemory_clients;
 	uint64_t query_buffer_limit; /* bytes of one command, default 1 GiB */
-	/* bytes of one argument, default 2 MiB; values are limited to XKV_VALUE_MAX anyway */
+	/* bytes of one argument, and of what commands make of a value, default 512 MiB */
 	uint64_t proto_max_bulk_len;
 	unsigned int busy_threshold;	/* ms: then a script lets others in, 0 = never */
 	int64_t slowlog_slower_than;	/* us, -1 = no slow log, default 10000 */

@@ -355,6 +355,17 @@ struct reply *reply_now(struct caller *c)
 	return reply_to(c);
 }
 
+void command_reply_value(struct caller *c, const struct store_entry *e)
+{
+	size_t room;
+	char *taken = store_value_take(c->worker->ctx, e, &room);
+
+	if (taken)
+		reply_bulk_give(reply_to(c), taken, e->value_len);
+	else
+		reply_bulk(reply_to(c), e->value, e->value_len);
+}
+
 void end_yes_no(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)note;
@@ -367,12 +378,10 @@ void end_yes_no(struct caller *c, unsigned int note, int ret, const struct store
 
 /* --- errors --- */
 
-#define VALUE_TOO_LONG "ERR value is larger than 1 MiB"
 #define RESULT_TOO_LONG                                                                            \
 	"ERR string exceeds maximum allowed size (proto-max-bulk-len)" /* as in Redis */
 #define NOT_AN_INTEGER "ERR value is not an integer or out of range"
 
-_Static_assert(XKV_VALUE_MAX == 1 << 20, "a text above names it");
 _Static_assert(STORE_TXN_KEYS == 65536 && STORE_TXN_BYTES == 256 << 20, "a text below does");
 
 void reply_store_error(struct caller *c, int error)
@@ -390,7 +399,9 @@ void reply_store_error(struct caller *c, int error)
 		reply_error(reply_to(c), "BUSY the key is changed by too many others: try again");
 		break;
 	case -E2BIG:
-		reply_error(reply_to(c), "ERR a transaction of more than 65536 keys or 256 MiB");
+		reply_error(reply_to(c),
+			    "ERR a transaction of more than 65536 keys or 256 MiB, or 1 GiB "
+			    "of values above 2 MiB");
 		break;
 	case -EFBIG:
 		reply_error(reply_to(c), "ERR the transaction changes more keys than can be told "
@@ -419,14 +430,6 @@ bool check_key(struct caller *c, const struct resp_arg *key)
 	if (key->len <= XKV_LONG_KEY_MAX)
 		return true;
 	reply_error(reply_now(c), "ERR key is longer than %d bytes", XKV_LONG_KEY_MAX);
-	return false;
-}
-
-bool check_value(struct caller *c, const struct resp_arg *value)
-{
-	if (value->len <= XKV_VALUE_MAX)
-		return true;
-	reply_error(reply_now(c), VALUE_TOO_LONG);
 	return false;
 }
 
@@ -768,9 +771,7 @@ static unsigned int run(struct caller *c)
 static void refuse_long(struct caller *c)
 {
 	client_skip_begin(c);
-	reply_error(reply_now(c),
-		    "ERR an argument is longer than proto-max-bulk-len (%llu bytes); values are "
-		    "limited to 1 MiB",
+	reply_error(reply_now(c), "ERR an argument is longer than proto-max-bulk-len (%llu bytes)",
 		    (unsigned long long)c->srv->cfg->proto_max_bulk_len);
 	transaction_of(c)->failed |= c->session.multi;
 	client_skip_end(c);

@@ -19,6 +19,7 @@
 #include "pubsub/pubsub.h"
 #include "tracking/tracking.h"
 #include "util/arena.h"
+#include "util/range.h"
 #include "util/text.h"
 
 /*
@@ -545,10 +546,10 @@ bool command_runs_later(struct caller *c);
 
 /* A copy of a key's value, to be changed. */
 struct value {
-	unsigned char *bytes; /* not NULL; owned by command_change() */
-	size_t len, room;
-	bool exists;   /* whether the key does; if not, the value is empty */
-	uint8_t cause; /* set by `change`: enum cause of what it does, 0 = SET or DEL */
+	unsigned char *bytes;	/* not NULL; owned by command_change() */
+	size_t len, room, most; /* `most`: proto-max-bulk-len */
+	bool exists;		/* whether the key does; if not, the value is empty */
+	uint8_t cause;		/* set by `change`: enum cause of what it does, 0 = SET or DEL */
 };
 
 enum change {
@@ -559,8 +560,8 @@ enum change {
 };
 
 /*
- * Makes the value `len` bytes long; further bytes are 0.  0, -EMSGSIZE (longer than the store
- * takes) or -ENOMEM.
+ * Makes the value `len` bytes long; further bytes are 0.  0, -EMSGSIZE (more than `most`) or
+ * -ENOMEM.
  */
 int value_resize(struct value *v, size_t len);
 
@@ -582,6 +583,11 @@ int command_store(struct caller *c, const struct store_op *op);
  * On false the error was replied.
  */
 bool command_read(struct caller *c, const struct resp_arg *key, struct store_entry *e);
+/* The same of a part of the value, as GETRANGE names it. */
+bool command_read_part(struct caller *c, const struct resp_arg *key, int64_t first, int64_t last,
+		       struct store_entry *e);
+/* Replies the value of an entry that was just read; what is much is not copied. */
+void command_reply_value(struct caller *c, const struct store_entry *e);
 
 /* An operation that sets the expiry of a key (Unix ms, 0 = never); one in the past deletes it. */
 struct store_op expiry_op(struct caller *c, const struct resp_arg *key, uint64_t expire_ms);
@@ -594,7 +600,6 @@ command_end_fn end_yes_no, end_value;
 
 /* Check an argument; on false the error was replied. */
 bool check_key(struct caller *c, const struct resp_arg *key);
-bool check_value(struct caller *c, const struct resp_arg *value);
 bool check_integer(struct caller *c, const struct resp_arg *arg, int64_t *out);
 /* A number of a database; `error` is what to say of one that is no number, or NULL. */
 bool check_database(struct caller *c, const struct resp_arg *arg, const char *error,
@@ -606,19 +611,6 @@ static inline bool arg_is(const struct resp_arg *arg, const char *word)
 	return text_is(arg->ptr, arg->len, word);
 }
 
-/*
- * Resolves the first and last position of a range, which count from the end if negative, in a value
- * of `len` units.  Returns whether anything is in it.
- */
-bool range_resolve(int64_t *first, int64_t *last, int64_t len);
-/* Some commands take a range as empty if it is backward before it is resolved. */
-static inline bool range_is_backward(int64_t first, int64_t last)
-{
-	return first < 0 && last < 0 && first > last;
-}
-
-/* Bytes that Redis addresses with offsets of bits, at its default proto-max-bulk-len. */
-#define BIT_BYTES_MAX (512ULL << 20)
 /*
  * Checks an offset in bits, or, if `unit` is not 0, "#" and one in units of so many bits.  On false
  * the error was replied.

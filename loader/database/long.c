@@ -43,11 +43,6 @@ void long_continue(struct caller *c)
 
 /* --- many keys --- */
 
-static bool check_one(struct caller *c, const struct resp_arg *arg, unsigned int stride)
-{
-	return check_key(c, arg) && (stride == 1 || check_value(c, arg + 1));
-}
-
 static bool many_step(struct caller *c)
 {
 	unsigned int argc = c->call.argc;
@@ -57,7 +52,7 @@ static bool many_step(struct caller *c)
 	for (; p->checked < argc; p->checked += p->stride) {
 		if (p->checked % CHECKS_A_LOOK <= p->stride && !worker_slice_left(c->worker))
 			return false;
-		if (!check_one(c, &c->call.argv[p->checked], p->stride))
+		if (!check_key(c, &c->call.argv[p->checked]))
 			return true;
 	}
 	while (p->at < argc && !c->session.reply.out.failed) {
@@ -88,7 +83,7 @@ static int all_keys(struct caller *c, void *arg)
 	const struct keys *k = arg;
 
 	for (unsigned int i = 1; i < k->argc; i += k->stride)
-		if (!check_one(c, &k->argv[i], k->stride))
+		if (!check_key(c, &k->argv[i]))
 			return false;
 	for (unsigned int i = 1; i < k->argc && !c->session.reply.out.failed; i += k->stride) {
 		if (k->tracks)

@@ -304,11 +304,10 @@ static bool check_queued_key(void *arg, unsigned int at, unsigned int use)
 	return check_key(x->caller, &x->argv[at]);
 }
 
-/* Is each key and value short enough?  What EXEC would refuse is refused now; or false. */
+/* Is each key short enough?  What EXEC would refuse is refused now; or false. */
 static bool could_be_served(struct caller *c, const struct command *cmd, unsigned int argc,
 			    const struct resp_arg *argv)
 {
-	bool has_values = cmd->flags & CMD_WRITE && !strcmp(cmd->group, "string");
 	struct checked x = { c, argv };
 	unsigned int i = 0;
 
@@ -316,11 +315,7 @@ static bool could_be_served(struct caller *c, const struct command *cmd, unsigne
 		i++;
 	if (i == argc || command_counts_keys(cmd)) /* a script may leave a key alone */
 		return true;
-	if (!command_each_key(cmd, argc, argv, check_queued_key, &x))
-		return false;
-	while (has_values && i < argc && check_value(c, &argv[i]))
-		i++;
-	return !has_values || i == argc;
+	return command_each_key(cmd, argc, argv, check_queued_key, &x);
 }
 
 bool transaction_queues(struct caller *c, const struct command *cmd, unsigned int argc,

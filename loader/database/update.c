@@ -101,7 +101,7 @@ int value_resize(struct value *v, size_t len)
 {
 	unsigned char *bytes;
 
-	if (len > XKV_VALUE_MAX)
+	if (len > v->most)
 		return -EMSGSIZE;
 	if (len > v->room || !v->bytes) {
 		bytes = realloc(v->bytes, len + 1); /* of 0 bytes it may be NULL */
@@ -116,6 +116,27 @@ int value_resize(struct value *v, size_t len)
 	return 0;
 }
 
+/* A copy of what was read, or its memory, if that is much. */
+static int value_set(struct caller *c, struct value *v, const struct store_entry *e)
+{
+	size_t room;
+	char *taken = store_value_take(c->worker->ctx, e, &room);
+	int ret;
+
+	v->most = XKV_HUGE_MAX;
+	if (taken) {
+		free(v->bytes);
+		v->bytes = (unsigned char *)taken;
+		v->room = room;
+		v->len = e->value_len;
+	}
+	ret = value_resize(v, e->value_len);
+	if (!ret && !taken && e->value_len)
+		memcpy(v->bytes, e->value, e->value_len);
+	v->most = c->srv->cfg->proto_max_bulk_len;
+	return ret;
+}
+
 struct changing {
 	command_change_fn *change;
 	void *arg;
@@ -127,12 +148,10 @@ static int decide_change(struct caller *c, void *arg, const struct store_entry *
 {
 	struct changing *x = arg;
 	struct value *v = &x->value;
-	int ret = value_resize(v, e->value_len);
+	int ret = value_set(c, v, e);
 
 	if (ret)
 		return ret;
-	if (e->value_len)
-		memcpy(v->bytes, e->value, e->value_len);
 	v->exists = e->value;
 	v->cause = 0;
 	ret = x->change(c, x->arg, v);
@@ -181,12 +200,13 @@ int command_store(struct caller *c, const struct store_op *op)
 	return ret;
 }
 
-bool command_read(struct caller *c, const struct resp_arg *key, struct store_entry *e)
+static bool read_now(struct caller *c, const struct store_op *op, struct store_entry *e)
 {
+	const struct resp_arg *key = &(struct resp_arg){ { (char *)op->key }, op->key_len };
 	int ret;
 
 	commands_flush(c);
-	ret = store_get(c->worker->ctx, key->ptr, key->len, e);
+	ret = store_do(c->worker->ctx, op, e);
 	if (ret == -ENOENT)
 		changes_miss(c, key->ptr, key->len);
 	else if (ret)
@@ -196,4 +216,24 @@ bool command_read(struct caller *c, const struct resp_arg *key, struct store_ent
 		transaction_found(c, c->session.db, key->ptr, key->len);
 	}
 	return !ret || ret == -ENOENT;
+}
+
+bool command_read(struct caller *c, const struct resp_arg *key, struct store_entry *e)
+{
+	struct store_op op = { .opcode = XKV_OP_GET, .key = key->ptr, .key_len = key->len };
+
+	return read_now(c, &op, e);
+}
+
+bool command_read_part(struct caller *c, const struct resp_arg *key, int64_t first, int64_t last,
+		       struct store_entry *e)
+{
+	struct store_op op = { .opcode = XKV_OP_GET,
+			       .key = key->ptr,
+			       .key_len = key->len,
+			       .part = true,
+			       .first = first,
+			       .last = last };
+
+	return read_now(c, &op, e);
 }

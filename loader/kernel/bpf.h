@@ -17,6 +17,7 @@
 enum bpf_map_id {
 	BPF_INDEX,
 	BPF_PAGES,
+	BPF_TAILS,
 	BPF_CLASSES,
 	BPF_ONCE,
 	BPF_CONFIG,

@@ -10,5 +10,5 @@ const char *const bpf_map_names[BPF_MAPS] = {
 	[BPF_FRAMES] = "xkv_frames",   [BPF_BATCH] = "xkv_batch",
 	[BPF_TXN] = "xkv_txn",	       [BPF_TXN_MORE] = "xkv_txn_more",
 	[BPF_FEED] = "xkv_feed",       [BPF_DATABASES] = "xkv_databases",
-	[BPF_TALLY] = "xkv_tally",
+	[BPF_TALLY] = "xkv_tally",     [BPF_TAILS] = "xkv_tails",
 };

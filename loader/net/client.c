@@ -273,7 +273,7 @@ bool server_memory_is_low(struct server *s)
 
 	if (now - s->memory_seen_ns < LOOK_NS && bytes < s->memory_seen_at + LOOK_BYTES)
 		return s->memory_short;
-	s->memory_short = memory_is_short();
+	s->memory_short = memory_is_short(0);
 	s->memory_seen_ns = now;
 	s->memory_seen_at = bytes;
 	return s->memory_short;

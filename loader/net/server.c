@@ -257,6 +257,7 @@ static int apply(void *arg, const struct config *next, char *err, size_t err_len
 static void put_into_force(struct server *s, const struct config *next)
 {
 	s->cfg = next;
+	store_append_limit(s->store, next->proto_max_bulk_len);
 	s->opt.adopt(s->opt.config_arg, next); /* frees the one before */
 }
 
@@ -398,6 +399,7 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	s->opt = *options;
 	s->cfg = options->cfg;
 	s->store = options->store;
+	store_append_limit(s->store, s->cfg->proto_max_bulk_len);
 	s->lock = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 	if (s->cfg->io_threads > WORKERS_MAX)
 		log_warning("io-threads: %u threads are used, not %u", WORKERS_MAX,

@@ -74,7 +74,7 @@ bool stream_keep_rest(struct stream *s)
 bool stream_make_room(struct stream *s, char *shared, size_t shared_bytes)
 {
 	struct input *in = &s->in;
-	size_t rest = in->len - in->pos, want = bytes_wanted(s, rest), cap;
+	size_t rest = in->len - in->pos, want = bytes_wanted(s, rest), cap, end;
 	char *data;
 
 	if (!in->data) {
@@ -89,6 +89,9 @@ bool stream_make_room(struct stream *s, char *shared, size_t shared_bytes)
 	if (in->cap - in->len >= want)
 		return true;
 	cap = in->len + want > in->cap * 2 ? in->len + want : in->cap * 2;
+	end = in->len + resp_missing(&s->parser, rest);
+	if (cap > end && end >= in->len + want) /* of an argument, behind which nothing may come */
+		cap = end;
 	data = realloc(in->data, cap);
 	if (!data)
 		return false;

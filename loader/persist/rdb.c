@@ -285,11 +285,17 @@ size_t rdb_key_size(size_t key_len, size_t value_len, uint64_t expire_ms)
 /* ---- reading ---- */
 
 /*
- * LZF needs at most two bytes for one byte of output (a run of one literal), so a longer compressed
- * string is invalid.  As values are limited too, all buffers have a fixed size: no allocation
- * depends on a length in the file.
+ * LZF needs at most two bytes for one byte of output (a run of one literal), and makes at most 264
+ * of three.  A length that says something else is invalid, as is one of more than is left of the
+ * file: so no length in a small file makes the reader allocate much.
  */
-#define PACKED_MAX (2 * (size_t)XKV_VALUE_MAX)
+#define LZF_RATIO 88
+
+/* Memory for a string, which grows.  Allocated apart, so that ASan checks the bounds. */
+struct space {
+	uint8_t *bytes;
+	size_t room;
+};
 
 struct reader {
 	int fd; /* -1: the whole file is in memory, at `buf` */
@@ -306,10 +312,7 @@ struct reader {
 	int err;
 	const struct rdb_sink *sink;
 	struct rdb_report *rep;
-	/* allocated separately, so that ASan checks the bounds: */
-	uint8_t *key;	  /* XKV_LONG_KEY_MAX bytes */
-	uint8_t *value;	  /* XKV_VALUE_MAX */
-	uint8_t *packed;  /* PACKED_MAX */
+	struct space key, value, packed;
 	uint8_t *own_buf; /* BUFFER_SIZE */
 };
 
@@ -472,7 +475,7 @@ static bool get_lzf_lengths(struct reader *r, uint64_t *packed, uint64_t *plain)
 		return false;
 	if (*packed > left(r))
 		return truncated(r, *packed);
-	if (*packed == 0 || *plain == 0 || *packed / 2 > *plain)
+	if (*packed == 0 || *plain == 0 || *packed / 2 > *plain || *plain / LZF_RATIO > *packed)
 		return rdb_fail(r, -EBADMSG, at,
 				"%" PRIu64 " compressed bytes for a string of %" PRIu64
 				" cannot be",
@@ -480,7 +483,22 @@ static bool get_lzf_lengths(struct reader *r, uint64_t *packed, uint64_t *plain)
 	return true;
 }
 
-static bool get_lzf(struct reader *r, uint8_t *dst, size_t max, struct text *out)
+/* Makes room for a string. */
+static bool make_space(struct reader *r, struct space *s, size_t len)
+{
+	uint8_t *bytes;
+
+	if (s->room >= len && s->bytes)
+		return true;
+	bytes = realloc(s->bytes, len ? len : 1);
+	if (!bytes)
+		return rdb_fail(r, -ENOMEM, offset(r), "no memory for a string of %zu bytes", len);
+	s->bytes = bytes;
+	s->room = len;
+	return true;
+}
+
+static bool get_lzf(struct reader *r, struct space *dst, size_t max, struct text *out)
 {
 	uint64_t at = offset(r), packed;
 
@@ -489,12 +507,12 @@ static bool get_lzf(struct reader *r, uint8_t *dst, size_t max, struct text *out
 		return false;
 	if (out->len > max)
 		return take(r, NULL, packed);
-	if (packed > PACKED_MAX)
-		return rdb_fail(r, -EBADMSG, at, "a compressed string longer than it can be");
-	if (!take(r, r->packed, packed))
+	if (!make_space(r, &r->packed, packed) || !make_space(r, dst, out->len) ||
+	    !take(r, r->packed.bytes, packed))
 		return false;
-	if (lzf_decompress(r->packed, (unsigned int)packed, dst, (unsigned int)out->len) !=
-	    out->len)
+	out->data = dst->bytes;
+	if (lzf_decompress(r->packed.bytes, (unsigned int)packed, dst->bytes,
+			   (unsigned int)out->len) != out->len)
 		return rdb_fail(r, -EBADMSG, at,
 				"a compressed string does not expand to its length");
 	out->have = (size_t)out->len;
@@ -502,13 +520,12 @@ static bool get_lzf(struct reader *r, uint8_t *dst, size_t max, struct text *out
 }
 
 /* Reads a string into `dst`.  Of one longer than `max` the rest is skipped. */
-static bool get_string(struct reader *r, uint8_t *dst, size_t max, struct text *out)
+static bool get_string(struct reader *r, struct space *dst, size_t max, struct text *out)
 {
 	enum encoding enc;
 	char digits[16];
 	int32_t number;
 
-	out->data = dst;
 	if (!get_length_or_encoding(r, &out->len, &enc))
 		return false;
 	if (enc == ENC_LZF)
@@ -518,13 +535,18 @@ static bool get_string(struct reader *r, uint8_t *dst, size_t max, struct text *
 			return false;
 		out->have = (size_t)snprintf(digits, sizeof(digits), "%" PRId32, number);
 		out->len = out->have;
-		memcpy(dst, digits, out->have);
+		if (!make_space(r, dst, out->have))
+			return false;
+		out->data = memcpy(dst->bytes, digits, out->have);
 		return true;
 	}
 	if (out->len > left(r))
 		return truncated(r, out->len);
 	out->have = out->len > max ? max : (size_t)out->len;
-	return take(r, dst, out->have) && take(r, NULL, out->len - out->have);
+	if (!make_space(r, dst, out->have))
+		return false;
+	out->data = dst->bytes;
+	return take(r, dst->bytes, out->have) && take(r, NULL, out->len - out->have);
 }
 
 static bool skip_string(struct reader *r)
@@ -744,9 +766,9 @@ static bool deliver(struct reader *r, const struct text *key, const struct text 
 	if (r->db >= databases)
 		return other(r, "%s is in database %" PRIu64 ", and `databases` is %u", name, r->db,
 			     databases);
-	if (value->len > XKV_VALUE_MAX)
+	if (value->len > XKV_HUGE_MAX)
 		return other(r, "the value of %s has %" PRIu64 " bytes; xkv's have at most %u",
-			     name, value->len, XKV_VALUE_MAX);
+			     name, value->len, XKV_HUGE_MAX);
 	return sink_accepts(r, r->sink->key(r->sink->arg, &k));
 }
 
@@ -761,10 +783,10 @@ static bool read_entry(struct reader *r, uint8_t type)
 		return rdb_fail(r, -EBADMSG, offset(r) - 1,
 				"unknown type %u: the file is damaged, or from a newer program",
 				type);
-	if (!get_string(r, r->key, XKV_LONG_KEY_MAX, &key))
+	if (!get_string(r, &r->key, XKV_LONG_KEY_MAX, &key))
 		return false;
 	if (type == TYPE_STRING) {
-		ok = get_string(r, r->value, XKV_VALUE_MAX, &value) && deliver(r, &key, &value);
+		ok = get_string(r, &r->value, XKV_HUGE_MAX, &value) && deliver(r, &key, &value);
 	} else {
 		quote_key(name, sizeof(name), &key);
 		if (!types[type].parts)
@@ -801,7 +823,7 @@ static bool read_library(struct reader *r)
 
 	if (!r->sink->function)
 		return skip_parts(r, "s") && other(r, "a library of functions");
-	if (!get_string(r, r->value, XKV_VALUE_MAX, &text))
+	if (!get_string(r, &r->value, XKV_VALUE_MAX, &text))
 		return false;
 	if (text.have != text.len)
 		return other(r, "a library of functions has more than %u bytes", XKV_VALUE_MAX);
@@ -908,9 +930,9 @@ static void reader_free(struct reader *r)
 {
 	if (!r)
 		return;
-	free(r->key);
-	free(r->value);
-	free(r->packed);
+	free(r->key.bytes);
+	free(r->value.bytes);
+	free(r->packed.bytes);
 	free(r->own_buf);
 	free(r);
 }
@@ -921,11 +943,8 @@ static struct reader *reader_new(void)
 
 	if (!r)
 		return NULL;
-	r->key = malloc(XKV_LONG_KEY_MAX);
-	r->value = malloc(XKV_VALUE_MAX);
-	r->packed = malloc(PACKED_MAX);
 	r->own_buf = malloc(BUFFER_SIZE);
-	if (!r->key || !r->value || !r->packed || !r->own_buf) {
+	if (!r->own_buf) {
 		reader_free(r);
 		return NULL;
 	}
@@ -1094,8 +1113,8 @@ static int read_dump(struct reader *r, struct text *value)
 		rdb_fail(r, -ENOTSUP, 0, "%s", type_name(type));
 		return -ENOTSUP;
 	}
-	if (!get_string(r, r->value, XKV_VALUE_MAX, value) || left(r))
-		return -EINVAL;
+	if (!get_string(r, &r->value, XKV_HUGE_MAX, value) || left(r))
+		return r->err == -ENOMEM ? -ENOMEM : -EINVAL;
 	return value->have == value->len ? 0 : -EMSGSIZE;
 }
 
@@ -1175,7 +1194,7 @@ int rdb_functions_read(const void *dump, size_t len,
 	while (!ret && left(r)) {
 		if (!take(r, &op, 1) || op != OP_FUNCTION2)
 			ret = -ENOTSUP;
-		else if (!get_string(r, r->value, XKV_VALUE_MAX, &text))
+		else if (!get_string(r, &r->value, XKV_VALUE_MAX, &text))
 			ret = -EINVAL;
 		else
 			ret = text.have == text.len ? fn(arg, text.data, text.have) : -EMSGSIZE;

@@ -67,7 +67,7 @@ struct rdb_key {
 	const void *key; /* key and value are valid during the call only */
 	size_t key_len;	 /* 0..XKV_LONG_KEY_MAX */
 	const void *value;
-	size_t value_len; /* 0..XKV_VALUE_MAX */
+	size_t value_len; /* 0..XKV_HUGE_MAX */
 	bool expires;
 	int64_t expire_ms; /* if `expires`: Unix time in milliseconds, possibly in the past */
 	uint64_t offset;   /* of the entry in the file */
@@ -122,7 +122,7 @@ int rdb_read_memory(const void *data, size_t len, const struct rdb_sink *sink,
  *   -EBADMSG   version or checksum are wrong
  *   -EINVAL    damaged in spite of that
  *   -ENOTSUP   not a string
- *   -EMSGSIZE  longer than XKV_VALUE_MAX
+ *   -EMSGSIZE  longer than XKV_HUGE_MAX
  *   -ENOMEM
  */
 #define RDB_DUMP_MAX(len) ((len) + 20)

@@ -183,7 +183,7 @@ static int replay_put(struct replay *r, const struct aof_arg *key, const struct 
 		.expire_ms = (uint64_t)expire_ms < XKV_TTL_MAX ? (uint64_t)expire_ms : XKV_TTL_MAX,
 	};
 
-	if (check_key(key) || value->len > XKV_VALUE_MAX || expire_ms < 0)
+	if (check_key(key) || value->len > XKV_HUGE_MAX || expire_ms < 0)
 		return expire_ms < 0 ? -EINVAL : -EMSGSIZE;
 	return run_op(r, &op, NULL);
 }

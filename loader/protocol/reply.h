@@ -57,6 +57,8 @@ void reply_bool(struct reply *r, bool value);
 /* A double in RESP3, its text in RESP2. */
 void reply_double(struct reply *r, double value);
 void reply_bulk(struct reply *r, const void *bytes, size_t len);
+/* The same of memory that malloc() has returned and that is freed then; much is not copied. */
+void reply_bulk_give(struct reply *r, char *bytes, size_t len);
 void reply_text(struct reply *r, const char *text);
 /* Text for people: a verbatim string in RESP3, a bulk string in RESP2. */
 void reply_verbatim(struct reply *r, const char *text, size_t len);

@@ -4,9 +4,12 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "util/text.h"
+
+#define GIVE_LEAST 65536 /* bytes that are not copied */
 
 void reply_init(struct reply *r, enum protocol protocol, size_t limit)
 {
@@ -104,6 +107,23 @@ void reply_bulk(struct reply *r, const void *bytes, size_t len)
 	if (len)
 		memcpy(at, bytes, len);
 	outbox_used(&r->out, (size_t)(end_line(at + len) - start));
+}
+
+void reply_bulk_give(struct reply *r, char *bytes, size_t len)
+{
+	char *start = len < GIVE_LEAST ? NULL : reserve(r, TEXT_NUMBER_MAX + 3), *at = start;
+
+	if (!at) {
+		if (len < GIVE_LEAST)
+			reply_bulk(r, bytes, len);
+		free(bytes);
+		return;
+	}
+	*at++ = '$';
+	at += text_from_u64(at, len);
+	outbox_used(&r->out, (size_t)(end_line(at) - start));
+	outbox_give(&r->out, bytes, len);
+	append(r, "\r\n", 2);
 }
 
 void reply_bool(struct reply *r, bool value)

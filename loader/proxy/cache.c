@@ -146,8 +146,10 @@ bool cache_keep(struct proxy *x, const struct filled *f, uint64_t since_ms, int6
 	if (limit && (ttl_ms < 0 || limit < ttl_ms))
 		ttl_ms = limit;
 	expire = ttl_ms < 0 ? 0 : since_ms + (uint64_t)ttl_ms;
-	ret = store_set(store_in(x, db), f->key->name, f->key->len, f->value ?: "", f->len, 0, 0,
-			expire, NULL);
+	ret = f->len > XKV_VALUE_MAX /* it would take the place of many others */
+		      ? -EMSGSIZE
+		      : store_set(store_in(x, db), f->key->name, f->key->len, f->value ?: "",
+				  f->len, 0, 0, expire, NULL);
 	store_select(x->worker->ctx, 0);
 	if (ret)
 		x->stats.unkept++;

@@ -225,7 +225,7 @@ static bool is_crowded(struct interpreter *lua, size_t memory)
 		lua->seen = memory;
 	if (memory <= lua->spared || memory - lua->seen < LOOK_BYTES)
 		return false;
-	if (memory_is_short())
+	if (memory_is_short(0))
 		return true;
 	lua->seen = memory;
 	return false;

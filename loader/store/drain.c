@@ -97,10 +97,10 @@ static int move_entry(struct store_ctx *ctx, uint64_t ref, unsigned int class)
 	int ret;
 
 	pages_hold(st);
-	read = slot_copy(st, ref, &copy, ctx->large);
+	read = slot_copy(st, ref, &copy, &ctx->large);
 	pages_release(st);
 	if (!read)
-		return 0;
+		return copy.no_memory ? -ENOMEM : 0;
 	ret = take_slot(ctx, XKV_SLOT_NEED(copy.key_len, copy.value_len), class);
 	if (ret == -ENOSPC && st->maint.at_limit && evict_may(st, copy.expire_ms)) {
 		evict_entry(ctx, ref); /* writers took the free slots first */
@@ -108,8 +108,8 @@ static int move_entry(struct store_ctx *ctx, uint64_t ref, unsigned int class)
 	}
 	if (ret)
 		return ret;
-	slot_fill(slot_of(st, ctx->request->prefilled), copy.db, copy.key, copy.key_len, ctx->large,
-		  copy.value_len);
+	slot_fill(slot_of(st, ctx->request->prefilled), copy.db, copy.key, copy.key_len,
+		  ctx->large.bytes, copy.value_len);
 	op = request_make(ctx, 0, XKV_OP_SET, copy.db, copy.key, copy.key_len);
 	op->flags = XKV_CAS;
 	op->version = htobe64(copy.seq);
@@ -345,8 +345,8 @@ static unsigned int release_first(struct store *st, size_t count)
 unsigned int drain_run(struct store_ctx *ctx)
 {
 	struct store *st = ctx->st;
-	int ret = large_buffer(ctx) ? 0 : -ENOMEM;
 	unsigned int units;
+	int ret = 0;
 	bool given_up;
 	size_t empty;
 

@@ -178,11 +178,14 @@ static void pad_with_zeros(char *at, size_t len)
 void *slot_fill(struct xkv_slot *slot, uint8_t db, const void *key, size_t key_len,
 		const void *value, size_t value_len)
 {
+	bool is_huge = XKV_SLOT_NEED(key_len, value_len) > XKV_SLOT_MAX;
 	char *at = (char *)(slot + 1);
 
 	slot->key_len = key_len;
 	slot->db = db;
-	slot->value_len = value_len;
+	slot->value_len = is_huge ? XKV_VALUE_HUGE : value_len;
+	if (is_huge)
+		xkv_huge_page(slot)->huge = value_len;
 	memcpy(at, key, key_len);
 	pad_with_zeros(at, key_len);
 	at += XKV_PADDED(key_len);
@@ -204,13 +207,6 @@ int request_prefill(struct store_ctx *ctx, unsigned int nr, uint8_t db, const st
 	return ret;
 }
 
-void *large_buffer(struct store_ctx *ctx)
-{
-	if (!ctx->large)
-		ctx->large = malloc(XKV_SLOT_VALUE_MAX);
-	return ctx->large;
-}
-
 /*
  * An APPEND stopped because the BPF code cannot join values of this size.  Joins them here, in a
  * slot that the next run publishes if the entry still has the version that was read.  So each run
@@ -221,19 +217,19 @@ static int join(struct store_ctx *ctx, unsigned int nr)
 {
 	struct xkv_request *rq = &ctx->request[nr];
 	struct store_op whole = { .key = rq->in + rq->key_off, .key_len = rq->key_len };
-	struct slot_copy copy;
+	struct slot_copy copy = { .no_memory = false };
 	bool same;
 
-	if (!large_buffer(ctx))
-		return -ENOMEM;
 	pages_hold(ctx->st);
 	same = ctx->retired == ctx->st->mem.units_retired &&
-	       slot_copy(ctx->st, rq->ref, &copy, ctx->large) && copy.seq == rq->seq;
+	       slot_copy(ctx->st, rq->ref, &copy, &ctx->large) && copy.seq == rq->seq;
 	pages_release(ctx->st);
 	if (!same)
-		return 0;
-	memcpy((char *)ctx->large + copy.value_len, rq->in + rq->value_off, rq->value_len);
-	whole.value = ctx->large;
+		return copy.no_memory ? -ENOMEM : 0;
+	if (!large_room(&ctx->large, copy.value_len + rq->value_len))
+		return -ENOMEM;
+	memcpy(ctx->large.bytes + copy.value_len, rq->in + rq->value_off, rq->value_len);
+	whole.value = ctx->large.bytes;
 	whole.value_len = copy.value_len + rq->value_len;
 	rq->joined = rq->seq;
 	rq->flags |= XKV_REQUEST_PREFILL;

@@ -21,8 +21,8 @@ struct feed_reader {
 	struct xkv_feed_reader *place; /* in the ring */
 	uint64_t next;		       /* position behind the record that was read last */
 	uint64_t given_up;	       /* ring->given_up when it began */
-	char *large;		       /* XKV_SLOT_VALUE_MAX bytes, allocated on first use */
-	char *key;		       /* XKV_LONG_KEY_MAX bytes, for a long key, as well */
+	struct large large;	       /* a value */
+	char *key;		       /* XKV_LONG_KEY_MAX bytes, for a long key, on first use */
 	bool holds;
 };
 
@@ -287,7 +287,7 @@ static void reader_end(struct store *st, struct xkv_feed_reader *place)
 
 static void reader_free(struct feed_reader *r)
 {
-	free(r->large);
+	large_free(&r->large);
 	free(r->key);
 	free(r);
 }
@@ -341,25 +341,29 @@ void feed_adopted(struct store *st)
 
 /*
  * Up to `most` bytes of the value of a record that refers to a slot.  The slot is not reused before
- * this was read.
+ * this was read, so its memory is as good as a copy; but if all readers end with xkvd, the feed may
+ * be given up meanwhile.
  */
 static int read_large(struct feed_reader *r, const struct xkv_feed_record *rec, size_t most,
 		      struct feed_change *out)
 {
 	const struct xkv_slot *slot;
+	int ret = -EIO;
 
-	if (!r->large)
-		r->large = malloc(XKV_SLOT_VALUE_MAX);
-	if (!r->large)
-		return -ENOMEM;
 	pages_hold(r->st);
 	slot = slot_of(r->st, rec->ref);
-	if (slot)
-		memcpy(r->large, (const char *)(slot + 1) + XKV_PADDED(rec->key_len),
-		       rec->value_len < most ? rec->value_len : most);
+	if (slot) {
+		out->value_len = rec->value_len == XKV_VALUE_HUGE ? xkv_huge_page(slot)->huge
+								  : rec->value_len;
+		most = out->value_len < most ? out->value_len : most;
+		out->value = (const char *)(slot + 1) + XKV_PADDED(rec->key_len);
+		ret = !(r->place->flags & XKV_READER_ENDS) || large_room(&r->large, most) ? 0
+											  : -ENOMEM;
+	}
+	if (!ret && (r->place->flags & XKV_READER_ENDS))
+		out->value = memcpy(r->large.bytes, out->value, most);
 	pages_release(r->st);
-	out->value = r->large;
-	return slot ? 0 : -EIO;
+	return ret;
 }
 
 /* Finds the long key in the value that was read, and leaves what is the value. */
@@ -372,12 +376,12 @@ static int read_long_key(struct feed_reader *r, const struct xkv_feed_record *re
 		r->key = malloc(XKV_LONG_KEY_MAX);
 	if (!r->key)
 		return -ENOMEM;
-	if (!long_head_get(value, rec->value_len, &out->key_len))
+	if (!long_head_get(value, out->value_len, &out->key_len))
 		return -EIO;
 	long_key_get(r->key, out->key_len, rec + 1, value);
 	out->key = r->key;
 	out->value = value + xkv_long_head_bytes(out->key_len);
-	out->value_len = rec->value_len - xkv_long_head_bytes(out->key_len);
+	out->value_len -= xkv_long_head_bytes(out->key_len);
 	return 0;
 }
 
@@ -389,7 +393,7 @@ static int read_value(struct feed_reader *r, const struct xkv_feed_record *rec, 
 
 	out->value = (const char *)(rec + 1) + XKV_PADDED(rec->key_len);
 	if (rec->ref)
-		ret = read_large(r, rec, wanted ? XKV_SLOT_VALUE_MAX : XKV_LONG_HEAD_MAX, out);
+		ret = read_large(r, rec, wanted ? XKV_STORED_MAX : XKV_LONG_HEAD_MAX, out);
 	if (!ret && rec->key_len == XKV_KEY_LONG)
 		ret = read_long_key(r, rec, out);
 	return ret;

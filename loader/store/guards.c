@@ -35,7 +35,8 @@ void guards_set(const struct span *s)
 
 void guards_drop(const struct span *s)
 {
-	ASAN_UNPOISON_MEMORY_REGION(span_slot(s, 0), s->units * XKV_UNIT_BYTES);
+	ASAN_UNPOISON_MEMORY_REGION(span_slot(s, 0),
+				    s->tail ? s->slot_bytes : s->units * XKV_UNIT_BYTES);
 	if (span_head(s)->state == XKV_SPAN_NEW) /* they may not have been set */
 		return;
 	for (unsigned int i = 0; i < s->slots; i++) {

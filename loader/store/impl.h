@@ -36,6 +36,12 @@
 #include "lookup.h"
 #include "store.h"
 
+/* Memory for a value.  Zero-filled it is empty. */
+struct large {
+	char *bytes; /* owned */
+	size_t room;
+};
+
 struct store_ctx {
 	struct store *st;
 	struct overlay *txn;	     /* of the transaction that was begun; NULL = none */
@@ -50,7 +56,7 @@ struct store_ctx {
 	uint64_t waits_as;	     /* store_waits_as() */
 	uint8_t db;		     /* the selected database: its stored number */
 	uint64_t sender[2];	     /* client address of the next datagrams (xkv_request.source) */
-	void *large;		     /* XKV_SLOT_VALUE_MAX bytes, allocated on first use */
+	struct large large;	     /* a value */
 	_Atomic uint64_t hits, misses; /* of lookup(), since the start */
 	/* memory.units_retired before the last run; its references are valid until that changes */
 	uint64_t retired;
@@ -69,6 +75,8 @@ struct memory {
 	_Atomic unsigned int pages; /* 1 + the highest page number in use */
 	_Atomic unsigned int pages_used;
 	void *_Atomic page[XKV_PAGES_MAX];
+	uint16_t tail[XKV_PAGES_MAX]; /* pages behind a page that is for a huge entry; else 0 */
+	_Atomic uint64_t tail_pages;  /* their sum */
 	uint16_t units_free[XKV_PAGES_MAX];
 	/* upper bound of the longest run of free units, set by a search that found too few */
 	uint16_t longest_run[XKV_PAGES_MAX];
@@ -137,7 +145,9 @@ struct maintenance {
 	_Atomic unsigned int large_quiet; /* update_large() calls since large_taken changed */
 	uint64_t owed_at, owed_until_ms;  /* large_taken, and a time limit: units_are_owed() */
 	bool shrinks;			  /* shrinking to a lower maxmemory makes progress */
+	uint64_t wanted;		  /* bytes that are to be free below maxmemory */
 	_Atomic bool at_limit;		  /* the last attempt to add a page was refused */
+	_Atomic bool huge_refused;	  /* the last huge entry was, by maxmemory */
 	struct {
 		uint64_t ms, took_ms; /* when (monotonic, 0 = never), and how long it took */
 		uint64_t free;	      /* free units at that time */
@@ -217,6 +227,7 @@ struct store {
 	_Atomic uint64_t maxmemory;  /* bytes, 0 = no limit */
 	_Atomic unsigned int policy; /* enum store_policy */
 	unsigned int busy_tries;     /* BUSY_TRIES; fewer in tests */
+	_Atomic size_t append_most;  /* store_append_limit() */
 	struct store_ctx ctx[XKV_BATCH_CONTEXTS];
 	pthread_mutex_t ctx_lock;
 	pthread_mutex_t txn_lock;    /* one transaction is committed at a time */
@@ -279,14 +290,21 @@ void pages_close(struct store *st);
 #define PAGES_AT_ONCE 8 /* the kernel waits a grace period for each call */
 int pages_add(struct store *st, unsigned int want);
 /*
+ * The same of a page for a huge entry of so many units.  0, -ENOSPC or -errno.
+ */
+int page_add_huge(struct store *st, unsigned int units);
+/*
  * Returns a page whose units are all free to the kernel.  0, -EBUSY if they are not, or -errno.
  * Same threads as pages_add().
  */
 int page_remove(struct store *st, uint32_t number);
+/* Returns all pages for huge entries that have none.  Returns how many.  Same threads. */
+unsigned int pages_remove_huge(struct store *st);
 
 /*
- * Takes `count` neighbouring free units from the fullest page that has them.  Returns false if no
- * page has; else *page and *first locate the first unit.  The caller holds units_lock.
+ * Takes `count` neighbouring free units from the fullest page that has them; for a huge entry those
+ * of a page with a tail of the right length.  Returns false if no page has; else *page and *first
+ * locate the first unit.  The caller holds units_lock.
  */
 bool units_take(struct store *st, unsigned int count, uint32_t *page, uint32_t *first);
 /* How many of these runs of free units (runs[n]: of n) are missing, if the longest come first? */
@@ -297,13 +315,14 @@ bool unit_take(struct store *st, uint32_t page, uint32_t unit);
 bool unit_is_free(const struct store *st, uint32_t page, uint32_t unit);
 /* Frees units.  The caller holds units_lock. */
 void units_give(struct store *st, uint32_t page, uint32_t first, unsigned int count);
-/* Number of free units in all pages.  Takes units_lock. */
+/* Number of free units in all pages but those for huge entries.  Takes units_lock. */
 uint64_t units_free(struct store *st);
 
 /* ---- spans.c ---- */
 
 struct span {
 	uint32_t page, first, units;
+	uint32_t tail; /* pages behind it, of a huge entry */
 	uint32_t class, slots, slot_bytes;
 	char *base; /* address of the page */
 };
@@ -356,8 +375,8 @@ unsigned int span_least(uint32_t slot_bytes);
  */
 int span_carve(struct store *st, unsigned int class);
 /*
- * Takes a slot of `units` units and records it in rq->prefilled until it is published.  0 or
- * -ENOSPC.
+ * Takes a slot of `units` units, huge or not, and records it in rq->prefilled until it is
+ * published.  0 or -ENOSPC.
  */
 int span_take_large(struct store *st, struct xkv_request *rq, unsigned int units);
 /*
@@ -427,10 +446,11 @@ void free_orphans(struct store *st);
 /* ---- maintenance.c ---- */
 
 /*
- * Makes sure that the class has `count` free slots (XKV_CLASS_LARGE: that `count`
- * neighbouring units are free).  Waits for the maintenance thread until *until_ms on the monotonic
- * clock; 0 there is replaced by GROW_WAIT_MS from now, so that all calls for one request share a
- * deadline.  0, -ENOSPC, or -EINVAL for an unknown class.  Thread safe.
+ * Makes sure that the class has `count` free slots (XKV_CLASS_LARGE: that `count` neighbouring
+ * units are free, or a page with a tail for so many).  Waits for the maintenance thread until
+ * *until_ms on the monotonic clock; 0 there is replaced by GROW_WAIT_MS from now, of a huge entry
+ * more, so that all calls for one request share a deadline.  0, -ENOSPC, or -EINVAL for an unknown
+ * class.  Thread safe.
  */
 #define GROW_WAIT_MS 5000
 int slots_grow(struct store *st, unsigned int class, unsigned int count, uint64_t *until_ms);
@@ -515,20 +535,31 @@ struct xkv_slot *slot_of(const struct store *st, uint64_t ref);
 bool slot_lengths_fit(const struct store *st, uint64_t ref, uint32_t class, uint32_t key_len,
 		      uint32_t value_len);
 
+/* The length of the value in a slot; if it can have none so long, one that does not fit. */
+uint32_t slot_value_len(const struct store *st, uint64_t ref, const struct xkv_slot *slot);
+
 /* A consistent copy of a slot. */
 struct slot_copy {
 	uint64_t seq, expire_ms;
 	uint32_t value_len;
 	uint8_t key_len, db;
+	bool no_memory;		      /* for the value */
 	uint64_t key[XKV_HASH_WORDS]; /* zero-padded */
 };
 
 /*
- * Copies header and key of the slot, and its value to `value` (XKV_SLOT_VALUE_MAX bytes) if that is
- * not NULL.  False if there is no such slot, it is free, or it changed during the copy.  The caller
- * holds the pages.
+ * Makes room for `len` bytes: what it holds stays, as far as there is room.  Memory of a huge value
+ * that is not needed any more is given back.  NULL: no memory.
  */
-bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void *value);
+char *large_room(struct large *l, size_t len);
+void large_free(struct large *l);
+
+/*
+ * Copies header and key of the slot, and its value to `value` if that is not NULL.  False if there
+ * is no such slot, it is free, it changed during the copy, or there is no memory.  The caller holds
+ * the pages.
+ */
+bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, struct large *value);
 /* The same with no more of the value than the head of a long key may have. */
 bool slot_copy_head(const struct store *st, uint64_t ref, struct slot_copy *out, void *head);
 
@@ -614,9 +645,6 @@ int requests_run(struct store_ctx *ctx, unsigned int requests);
  * number of the last request that was run, or -errno if this call ran none.
  */
 int requests_run_some(struct store_ctx *ctx, unsigned int first, unsigned int requests);
-/* The context's buffer of XKV_SLOT_VALUE_MAX bytes, allocated on first use; NULL without memory. */
-void *large_buffer(struct store_ctx *ctx);
-
 /* The result of a request that was run. */
 /* What store_do() returns for a status of the engine; -EFBIG does not leave loader/store. */
 int status_error(uint8_t status);
@@ -637,6 +665,11 @@ struct store_entry request_entry(const struct store_ctx *ctx, unsigned int nr, i
 void databases_init(struct store *st);
 
 /* ---- store.c ---- */
+
+/* Which bytes of a value of `len` bytes a GET is to read: returns how many, and *from. */
+size_t part_of(const struct store_op *op, size_t len, size_t *from);
+/* Leaves in an entry that was read as a whole what the operation is to read. */
+void entry_take_part(const struct store_op *op, struct store_entry *e);
 
 /* store_do() on the store itself, whether there is a transaction or not. */
 int op_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);

@@ -72,11 +72,16 @@ static int longkey_run(const struct long_op *l, struct store_op op, struct store
 
 	op.key = l->key.word;
 	op.key_len = XKV_KEY_LONG;
+	op.head = l->head;
 	ret = l->entry(l->ctx, &op, out);
 	if (!out->value)
 		return ret;
-	if (out->value_len < l->head)
+	if ((op.part ? (size_t)out->number : out->value_len) < l->head)
 		return -EIO;
+	if (op.part) {
+		out->number -= (int64_t)l->head;
+		return ret;
+	}
 	out->value = (const char *)out->value + l->head;
 	out->value_len -= l->head;
 	return ret;
@@ -90,7 +95,7 @@ static int set(const struct long_op *l, struct store_op op, const void *first, s
 	char *whole, *at;
 	int ret;
 
-	if (first_len + second_len > XKV_VALUE_MAX)
+	if (first_len + second_len > (second ? l->ctx->st->append_most : XKV_HUGE_MAX))
 		return -EMSGSIZE;
 	whole = malloc(len);
 	if (!whole)

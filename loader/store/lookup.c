@@ -28,6 +28,9 @@ struct search {
 	struct xkv_slot *slot;
 	struct witness witness;
 	const uint64_t *key; /* padded with zeros */
+	/* a GET, and where the value goes; NULL: it is not read */
+	const struct store_op *op;
+	struct large *value;
 };
 
 /*
@@ -193,41 +196,53 @@ bool lookup_expired(const struct store *st, uint64_t expire_ms)
 				    __atomic_load_n(&st->cfg->tai_offset_ms, __ATOMIC_RELAXED);
 }
 
-/*
- * Reads the entry that was found, with its value to `value` if that is not NULL.  0, -ENOENT (it
- * has expired), or -EAGAIN (it was changed).
- */
-static int read_found(const struct search *s, void *value, struct store_entry *out)
+/* Copies the value, or the part that is wanted.  0, -EAGAIN or -ENOMEM. */
+static int read_value(const struct search *s, struct store_entry *out)
 {
 	const struct xkv_slot *slot = s->slot;
-	uint32_t len = slot->value_len, class = slot->class;
-	uint64_t expire_ms = slot->expire_ms;
+	size_t len = slot_value_len(s->st, s->ref, slot), from;
 
-	if (value) {
-		if (!slot_lengths_fit(s->st, s->ref, class, s->key_len, len))
-			return -EAGAIN;
-		memcpy(value, (const char *)(slot + 1) + XKV_PADDED(s->key_len), len);
-	}
+	if (!slot_lengths_fit(s->st, s->ref, slot->class, s->key_len, (uint32_t)len))
+		return -EAGAIN;
+	out->value_len = part_of(s->op, len, &from);
+	out->number = s->op->part ? (int64_t)len : 0;
+	out->value = large_room(s->value, out->value_len);
+	if (!out->value)
+		return -ENOMEM;
+	memcpy(s->value->bytes, (const char *)(slot + 1) + XKV_PADDED(s->key_len) + from,
+	       out->value_len);
+	return 0;
+}
+
+/*
+ * Reads the entry that was found, with its value if that is wanted.  0, -ENOENT (it has expired),
+ * -EAGAIN (it was changed), or -ENOMEM.
+ */
+static int read_found(const struct search *s, struct store_entry *out)
+{
+	const struct xkv_slot *slot = s->slot;
+	struct store_entry e = { .expire_ms = slot->expire_ms, .version = s->seq };
+	int ret = s->value ? read_value(s, &e) : 0;
+
+	if (ret)
+		return ret;
 	if (!still(&slot->seq, s->seq))
 		return -EAGAIN;
-	if (lookup_expired(s->st, expire_ms))
+	if (lookup_expired(s->st, e.expire_ms))
 		return -ENOENT;
-	*out = (struct store_entry){ .value = value,
-				     .value_len = value ? len : 0,
-				     .expire_ms = expire_ms,
-				     .version = s->seq };
+	*out = e;
 	return 0;
 }
 
 /* Finds and reads.  The caller holds the pages. */
-static int find_and_read(struct search *s, void *value, struct store_entry *out)
+static int find_and_read(struct search *s, struct store_entry *out)
 {
 	int ret = -EAGAIN;
 
 	for (int i = 0; i < TRIES && ret == -EAGAIN; i++) {
 		ret = lookup_find(s);
 		if (!ret)
-			ret = read_found(s, value, out);
+			ret = read_found(s, out);
 	}
 	return ret;
 }
@@ -257,7 +272,7 @@ int lookup_hashed(struct store_ctx *ctx, const struct store_op *op, uint64_t fin
 {
 	struct xkv_request *rq = ctx->request; /* has the countdown to the next sample */
 	int64_t left = rq->hot_left - (ctx->for_change ? 0 : (int64_t)ctx->st->cfg->hot_step);
-	void *value = op->opcode == XKV_OP_GET ? large_buffer(ctx) : NULL;
+	bool value = op->opcode == XKV_OP_GET;
 	uint64_t key[XKV_HASH_WORDS];
 	struct search s;
 	int ret;
@@ -265,17 +280,19 @@ int lookup_hashed(struct store_ctx *ctx, const struct store_op *op, uint64_t fin
 	*out = (struct store_entry){ 0 };
 	ctx->witness = (struct witness){ 0 };
 	/* the engine records samples, in a map that has no mapping */
-	if (left <= 0 || (op->opcode == XKV_OP_GET && !value))
+	if (left <= 0)
 		return -EAGAIN;
 	key[(op->key_len - 1) / 8] = 0;
 	memcpy(key, op->key, op->key_len);
 	s = search_for(ctx->st, fingerprint, ctx->db, key, op->key_len);
+	s.op = op;
+	s.value = value ? &ctx->large : NULL;
 	pages_hold(ctx->st);
-	ret = find_and_read(&s, value, out);
+	ret = find_and_read(&s, out);
 	if (!ret && (op->opcode == XKV_OP_TOUCH || (value && !ctx->no_touch && !ctx->for_change)))
 		mark_access(ctx->st, s.slot);
 	pages_release(ctx->st);
-	if (ret == -EAGAIN)
+	if (ret == -EAGAIN || ret == -ENOMEM)
 		return ret;
 	ctx->witness = s.witness;
 	rq->hot_left = left;
@@ -344,7 +361,7 @@ int lookup_usage(struct store_ctx *ctx, const uint64_t *key, size_t key_len,
 	int ret;
 
 	pages_hold(st);
-	ret = find_and_read(&s, NULL, &now);
+	ret = find_and_read(&s, &now);
 	if (!ret && !span_of_ref(st, s.ref, &span))
 		ret = -EAGAIN;
 	if (!ret) {
@@ -368,7 +385,7 @@ int lookup_version(struct store *st, uint8_t db, const uint64_t *key, size_t key
 	int ret;
 
 	pages_hold(st);
-	ret = find_and_read(&s, NULL, &now);
+	ret = find_and_read(&s, &now);
 	pages_release(st);
 	*version = ret ? 0 : now.version;
 	return ret == -EAGAIN ? ret : 0;

@@ -32,7 +32,7 @@ struct witness {
 
 /*
  * Executes a GET, TTL or TOUCH with a valid key, as store_do().  0 and *out, whose value is in
- * ctx->large; -ENOENT; or -EAGAIN: nothing was counted, the engine has to execute it.
+ * ctx->large; -ENOENT; -ENOMEM; or -EAGAIN: nothing was counted, the engine has to execute it.
  * Sets ctx->witness.
  */
 int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);

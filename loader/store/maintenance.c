@@ -34,6 +34,7 @@
 #define LARGER	      4	   /* spans of more than so many times the wanted units are drained last */
 #define READER_US     200  /* between looks whether a reader of the change feed has read on */
 #define ROOM_MS	      100  /* for one class, before requests of other classes have their turn */
+#define PAGE_BACK_MS  50   /* to give a page back, at most */
 #define OWED_MS	      1000 /* how long units for a large value are left to the request that waits */
 #define STEP_UNITS    1024 /* freed at once for who lets others run meanwhile: 4 MiB */
 #define SPARE_PERIODS 10   /* how long spare_class stays set, so that the waiting request sees it */
@@ -314,7 +315,7 @@ static bool fits_elsewhere(struct store *st, uint32_t page, uint32_t first, uint
 		unit = s.first + s.units - 1;
 	}
 	for (uint32_t number = 0; number < st->mem.pages; number++)
-		free += st->mem.units_free[number];
+		free += st->mem.tail[number] ? 0 : st->mem.units_free[number];
 	trial_end(st, &t);
 	return fits && small <= free;
 }
@@ -346,7 +347,8 @@ static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
 	for (int i = 0; i < PAGE_TRIES; i++, below = most) {
 		most = 0;
 		for (uint32_t number = 0; number < st->mem.pages; number++)
-			if (st->mem.page[number] && st->mem.units_free[number] < below &&
+			if (st->mem.page[number] && !st->mem.tail[number] &&
+			    st->mem.units_free[number] < below &&
 			    st->mem.units_free[number] > most) {
 				most = st->mem.units_free[number];
 				*page = number;
@@ -421,7 +423,8 @@ static unsigned int cheapest(const struct store *st, unsigned int units, bool mo
 	uint32_t at;
 
 	for (uint32_t number = 0; number < st->mem.pages; number++) {
-		if (!st->mem.page[number] || st->mem.units_free[number] + least <= units)
+		if (!st->mem.page[number] || st->mem.tail[number] ||
+		    st->mem.units_free[number] + least <= units)
 			continue; /* a used unit costs at least 1, so none is cheaper here */
 		if (more && !cheapest_run(st, number, units, 0, &at))
 			continue;
@@ -521,7 +524,7 @@ static bool is_available(struct store *st, const struct wanted *w)
 	pthread_mutex_lock(&st->mem.units_lock);
 	found = units_take(st, w->count, &page, &first);
 	if (found)
-		units_give(st, page, first, w->count);
+		units_give(st, page, first, xkv_page_units(w->count));
 	pthread_mutex_unlock(&st->mem.units_lock);
 	return found;
 }
@@ -568,6 +571,16 @@ static unsigned int units_together(const struct store *st, const struct wanted *
 	return clamp(promised(st, w->class), w->count, most);
 }
 
+/* How many of `count` entries are in so many units, on average. */
+static uint64_t entries_in(const struct store *st, uint64_t count, uint64_t units)
+{
+	uint64_t all = 0;
+
+	for (unsigned int i = 0; i < XKV_CLASSES; i++)
+		all += st->mem.class[i].units;
+	return all ? count * units / all : 1;
+}
+
 /*
  * How many entries to evict to free `units` units, given the average size of the entries.  For a
  * large value, or many slots, all at once, because spans that are drained together share a grace
@@ -575,13 +588,11 @@ static unsigned int units_together(const struct store *st, const struct wanted *
  */
 static unsigned int entries_for(const struct store *st, bool at_once, unsigned int units)
 {
-	uint64_t all = 0, count = store_count(st), most = EVICT_AT_ONCE;
+	uint64_t count = store_count(st), most = EVICT_AT_ONCE;
 
-	for (unsigned int i = 0; i < XKV_CLASSES; i++)
-		all += st->mem.class[i].units;
 	if (at_once)
 		most = clamp(count / EVICT_SHARE, EVICT_AT_ONCE, ~0U);
-	return clamp(all ? count * units / all : 1, clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE),
+	return clamp(entries_in(st, count, units), clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE),
 		     most);
 }
 
@@ -624,6 +635,15 @@ static bool wait_for_readers(struct store *st, uint64_t evicted)
 }
 
 /*
+ * Were units made free for a large value whose request has not come back for them?  On a busy
+ * machine that takes some time; reserves that took them meanwhile would make it wait again.
+ */
+static bool units_are_owed(const struct store *st)
+{
+	return st->mem.large_taken == st->maint.owed_at && monotonic_ms() < st->maint.owed_until_ms;
+}
+
+/*
  * Gets free slots, or units for a large value: from new pages, from what is kept for the next
  * transaction, from classes that have free slots, or by eviction.  0, -ENOSPC, or -EAGAIN if it is
  * not done at until_ms.
@@ -648,7 +668,8 @@ static int make_room(struct store *st, const struct wanted *w, uint64_t until_ms
 		if (feed_trim(st) && is_available(st, w))
 			return 0;
 		if (txn_free_hand(st->maint.ctx) || reclaim(st, w->class, units) ||
-		    wait_for_readers(st, told) || compact(st, together, w->runs))
+		    (!units_are_owed(st) && pages_remove_huge(st)) || wait_for_readers(st, told) ||
+		    compact(st, together, w->runs))
 			continue;
 		large = st->evict.large;
 		gone = evict(st->maint.ctx, entries_for(st, at_once, units), false);
@@ -692,6 +713,52 @@ int room_step(struct store *st, const struct room_want *want, uint64_t until_ms)
 	return ret;
 }
 
+static bool shrink(struct store *st);
+
+/* Can a page with such a tail ever be had? */
+static bool can_have_huge(const struct store *st, uint64_t bytes)
+{
+	return !st->maxmemory || store_memory_least(st) + bytes <= st->maxmemory;
+}
+
+/*
+ * Gets a page with a tail for a huge entry: below maxmemory after pages were given back that are
+ * not needed, and then by eviction.  0, -ENOSPC or -EAGAIN, as class_make_room().
+ */
+static int huge_make_room(struct store *st, unsigned int units, uint64_t until_ms)
+{
+	uint64_t bytes = (1 + xkv_tail_pages(units)) * XKV_PAGE_COST, told = 0, large;
+	const struct wanted w = { .class = XKV_CLASS_LARGE, .count = units };
+	bool gained = true;
+
+	while (gained && can_have_huge(st, bytes)) {
+		if (is_available(st, &w) || !page_add_huge(st, units)) {
+			st->maint.huge_refused = false;
+			return 0;
+		}
+		if (monotonic_ms() >= until_ms)
+			return -EAGAIN;
+		feed_trim(st);
+		txn_free_hand(st->maint.ctx);
+		large = st->evict.large;
+		st->maint.wanted = bytes;
+		gained = wait_for_readers(st, told) || shrink(st);
+		st->maint.wanted = 0;
+		if (st->evict.large != large)
+			told = feed_head(st);
+	}
+	st->maint.huge_refused = st->maxmemory && store_memory(st) + bytes > st->maxmemory;
+	log_refusal(st);
+	return -ENOSPC;
+}
+
+static int need_room(struct store *st, unsigned int class, unsigned int count, uint64_t until_ms)
+{
+	return class == XKV_CLASS_LARGE && xkv_tail_pages(count)
+		       ? huge_make_room(st, count, until_ms)
+		       : class_make_room(st, class, count, until_ms);
+}
+
 /* Serves the waiting requests of a class.  Called with need_lock, which it releases meanwhile. */
 static void serve_need(struct store *st, unsigned int class)
 {
@@ -702,7 +769,7 @@ static void serve_need(struct store *st, unsigned int class)
 
 	n->count = 0;
 	pthread_mutex_unlock(&st->maint.need_lock);
-	ret = class_make_room(st, class, count, monotonic_ms() + ROOM_MS);
+	ret = need_room(st, class, count, monotonic_ms() + ROOM_MS);
 	pthread_mutex_lock(&st->maint.need_lock);
 	if (ret == -EAGAIN && monotonic_ms() < n->until_ms) {
 		n->count = n->count > count ? n->count : count;
@@ -773,6 +840,12 @@ static int need_wait(struct store *st, unsigned int class, unsigned int count, u
 	return ret == -ETIMEDOUT ? -ENOSPC : ret;
 }
 
+/* For a huge entry many pages may have to be given back, each of which takes a grace period. */
+static uint64_t wait_for_huge(unsigned int class, unsigned int count)
+{
+	return class == XKV_CLASS_LARGE ? (uint64_t)xkv_tail_pages(count) * PAGE_BACK_MS : 0;
+}
+
 int slots_grow(struct store *st, unsigned int class, unsigned int count, uint64_t *until_ms)
 {
 	if (class >= st->class_count && class != XKV_CLASS_LARGE)
@@ -782,9 +855,9 @@ int slots_grow(struct store *st, unsigned int class, unsigned int count, uint64_
 	if (is_available(st, &(struct wanted){ .class = class, .count = count }))
 		return 0;
 	if (!*until_ms)
-		*until_ms = monotonic_ms() + GROW_WAIT_MS;
+		*until_ms = monotonic_ms() + GROW_WAIT_MS + wait_for_huge(class, count);
 	if (!st->maint.runs)
-		return class_make_room(st, class, count, *until_ms) ? -ENOSPC : 0;
+		return need_room(st, class, count, *until_ms) ? -ENOSPC : 0;
 	return need_wait(st, class, count, *until_ms);
 }
 
@@ -830,19 +903,10 @@ static bool was_empty(struct store *st, unsigned int class)
 	return moved && class_is_empty(st, class);
 }
 
-/*
- * Were units made free for a large value whose request has not come back for them?  On a busy
- * machine that takes some time; reserves that took them meanwhile would make it wait again.
- */
-static bool units_are_owed(const struct store *st)
-{
-	return st->mem.large_taken == st->maint.owed_at && monotonic_ms() < st->maint.owed_until_ms;
-}
-
-/* Bytes above maxmemory, after that was lowered. */
+/* Bytes above maxmemory, after that was lowered, or if a huge entry had the memory it waits for. */
 static uint64_t over_limit(const struct store *st)
 {
-	uint64_t limit = st->maxmemory, memory = store_memory(st);
+	uint64_t limit = st->maxmemory, memory = store_memory(st) + st->maint.wanted;
 
 	return limit && memory > limit ? memory - limit : 0;
 }
@@ -966,6 +1030,8 @@ static void return_memory(struct store *st)
 	if (st->drain.count)
 		drain_run(st->maint.ctx);
 	update_large(st);
+	if (!units_are_owed(st))
+		pages_remove_huge(st);
 	return_pages(st);
 }
 
@@ -987,6 +1053,14 @@ static void log_over_limit(struct store *st, uint64_t over)
 		st->drain.count);
 }
 
+/* For a huge entry much has to go: in pieces that would take as many grace periods. */
+static unsigned int to_evict(const struct store *st, unsigned int units)
+{
+	if (!st->maint.wanted)
+		return entries_for(st, true, units);
+	return clamp(entries_in(st, store_count(st), over_limit(st) / XKV_UNIT_BYTES), 1, ~0U);
+}
+
 /*
  * Evicts entries and returns pages while the store exceeds maxmemory, as many at a time as
  * return_pages() can return.  Units that reclaim() frees are progress only if more are free
@@ -1002,7 +1076,7 @@ static bool shrink(struct store *st)
 
 	if (!over)
 		return false;
-	if (st->policy == STORE_NOEVICTION) {
+	if (st->policy == STORE_NOEVICTION && !st->maint.wanted) {
 		log_over_limit(st, over);
 		return false;
 	}
@@ -1010,15 +1084,17 @@ static bool shrink(struct store *st)
 	want = clamp((over - 1) / XKV_PAGE_COST + 1, 1, RETURN_PAGES) * XKV_UNITS + UNITS_KEPT;
 	want = free < want ? want - free : XKV_UNITS;
 	/* free slots are reclaimed only if entries can be evicted when writers need slots again */
-	if (evict_may(st, 0))
+	if (evict_may(st, 0) || st->maint.wanted)
 		reclaim(st, XKV_CLASS_LARGE, want);
 	gained = units_free(st) > free;
+	pages_remove_huge(st);
 	return_pages(st);
 	if (gained || st->mem.pages_used < before)
 		return true;
-	if (evict(st->maint.ctx, entries_for(st, true, want), true))
+	if (evict(st->maint.ctx, to_evict(st, want), !st->maint.wanted))
 		return true;
-	log_over_limit(st, over);
+	if (!st->maint.wanted)
+		log_over_limit(st, over);
 	return false;
 }
 

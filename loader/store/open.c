@@ -238,6 +238,7 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 	st->cpus = cpus;
 	st->no_slot = slots_grow;
 	st->busy_tries = BUSY_TRIES;
+	st->append_most = XKV_HUGE_MAX;
 	store_locks(st);
 	ret = store_map(st);
 	if (!ret) {
@@ -282,7 +283,7 @@ void store_close(struct store *st)
 	pages_close(st);
 	free(st->drain.spans);
 	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++) {
-		free(st->ctx[i].large);
+		large_free(&st->ctx[i].large);
 		free(st->ctx[i].overlay);
 	}
 	if (st->cfg)

@@ -13,6 +13,7 @@
 #include "longkey.h"
 #include "lookup.h"
 #include "txn.h"
+#include "util/machine.h"
 #include "util/text.h"
 
 #define TOLD_MAX	  (1U << 20) /* changes */
@@ -100,7 +101,7 @@ void overlay_end(struct overlay *o)
 	o->old = NULL;
 	o->told = NULL;
 	o->told_count = o->told_room = 0;
-	o->count = o->bytes = o->room_used = 0;
+	o->count = o->bytes = o->huge = o->room_used = 0;
 }
 
 static struct overlay_entry *entry_new(struct overlay *o, const void *key, size_t key_len)
@@ -204,25 +205,66 @@ const void *overlay_key(const struct overlay_entry *e, size_t *key_len)
 	return e->long_key ? e->long_key : (const void *)e->key;
 }
 
+static bool is_huge(size_t len)
+{
+	return len > XKV_SLOT_MAX;
+}
+
+/* Does the transaction not take too much with a value of this length in the entry? */
+static bool may_take(const struct overlay *o, const struct overlay_entry *e, size_t len)
+{
+	size_t had = e->has_value ? e->value_len : 0;
+
+	if (!is_huge(len))
+		return o->bytes + len - (is_huge(had) ? 0 : had) <= STORE_TXN_BYTES;
+	return o->huge + len - (is_huge(had) ? had : 0) <= STORE_TXN_HUGE &&
+	       (o->huge + len <= STORE_TXN_BYTES || !memory_is_short(len));
+}
+
+/* The entry gets a value of this length in place of its own. */
+static void count_value(struct overlay *o, const struct overlay_entry *e, size_t len)
+{
+	size_t had = e->has_value ? e->value_len : 0;
+
+	*(is_huge(had) ? &o->huge : &o->bytes) -= had;
+	*(is_huge(len) ? &o->huge : &o->bytes) += len;
+}
+
 static int set_value(struct overlay *o, struct overlay_entry *e, const void *value, size_t len)
 {
-	size_t bytes = o->bytes + len - (e->has_value ? e->value_len : 0);
 	bool fits = e->value && e->value_len <= VALUE_BYTES_LEAST && len <= VALUE_BYTES_LEAST;
 	void *room = e->value;
 
-	if (bytes > STORE_TXN_BYTES)
+	if (!may_take(o, e, len))
 		return o->error = -E2BIG;
 	if (!fits)
 		room = malloc(len < VALUE_BYTES_LEAST ? VALUE_BYTES_LEAST : len);
 	if (!room)
 		return o->error = -ENOMEM;
-	o->bytes = bytes;
+	count_value(o, e, len);
 	if (len)
 		memmove(room, value, len); /* it may be what was read from here */
 	if (!fits)
 		free(e->value);
 	e->value = room;
 	e->value_len = len;
+	e->has_value = true;
+	return 0;
+}
+
+/* The value that was read, or a copy of it. */
+static int take_read(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e,
+		     const struct store_entry *now)
+{
+	size_t room;
+	char *taken = may_take(o, e, now->value_len) ? store_value_take(ctx, now, &room) : NULL;
+
+	if (!taken)
+		return set_value(o, e, now->value, now->value_len);
+	count_value(o, e, now->value_len);
+	free(e->value);
+	e->value = taken;
+	e->value_len = now->value_len;
 	e->has_value = true;
 	return 0;
 }
@@ -258,7 +300,7 @@ static int entry_load(struct store_ctx *ctx, struct overlay *o, struct overlay_e
 		return o->error = -ECANCELED;
 	}
 	e->expected = version;
-	return value && !ret ? set_value(o, e, now.value, now.value_len) : 0;
+	return value && !ret ? take_read(ctx, o, e, &now) : 0;
 }
 
 static int get(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e, bool value,
@@ -324,7 +366,7 @@ static void take_value(struct overlay *o, struct overlay_entry *e)
 {
 	free(o->old);
 	o->old = e->value;
-	o->bytes -= e->value_len;
+	count_value(o, e, 0);
 	e->value = NULL;
 	e->has_value = false;
 }
@@ -360,6 +402,7 @@ static int do_read(struct overlay_entry *e, const struct store_op *op, bool live
 	if (op->opcode == XKV_OP_GET) {
 		out->value = e->value;
 		out->value_len = e->value_len;
+		entry_take_part(op, out);
 	}
 	return 0;
 }
@@ -415,7 +458,7 @@ static int do_append(struct overlay *o, struct overlay_entry *e, const struct st
 
 	if (ret)
 		return live ? has_other_version(e, out) : ret;
-	if (len > XKV_VALUE_MAX)
+	if (len > o->st->append_most)
 		return -EMSGSIZE;
 	joined = malloc(len + 1);
 	if (!joined)

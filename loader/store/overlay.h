@@ -55,6 +55,7 @@ struct overlay {
 	uint64_t retired; /* memory.units_retired at its begin */
 	const struct store *st;
 	size_t count, bytes; /* of entries, and of their values and long keys */
+	size_t huge;	     /* bytes of huge values, which are not in `bytes` */
 	uint64_t now_ms;  /* of its begin: nothing that it has seen expires in the middle of it */
 	uint64_t version; /* of the last change: odd, unlike those of the store */
 	int error;	  /* why it cannot be committed: see store_txn_error() */

@@ -7,6 +7,7 @@
  * of free units are found quickly.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@ void classes_init(struct store *st)
 	for (; size < XKV_LARGE; size = xkv_class_next(size))
 		st->classes[class ++].slot_bytes = size;
 	st->classes[class ++].slot_bytes = XKV_LARGE;
-	st->classes[XKV_CLASS_LARGE].slot_bytes = XKV_SLOT_MAX;
+	st->classes[XKV_CLASS_LARGE].slot_bytes = XKV_SLOT_MAX; /* but of huge ones */
 	st->class_count = class;
 	while (lists < st->cpus && lists < XKV_LISTS)
 		lists *= 2;
@@ -58,6 +59,12 @@ unsigned int class_for(const struct store *st, size_t need)
 
 /* ---- reading slots ------------------------------------------------------- */
 
+/* Of a page with its tail. */
+static size_t page_bytes(const struct store *st, uint64_t number)
+{
+	return (1 + (size_t)st->mem.tail[number]) * XKV_PAGE_BYTES;
+}
+
 struct xkv_slot *slot_of(const struct store *st, uint64_t ref)
 {
 	uint64_t number = XKV_REF_PAGE(ref);
@@ -78,18 +85,49 @@ static uint64_t load_seq(const struct xkv_slot *slot)
 bool slot_lengths_fit(const struct store *st, uint64_t ref, uint32_t class, uint32_t key_len,
 		      uint32_t value_len)
 {
-	return class < XKV_CLASSES && key_len <= XKV_KEY_LONG && value_len <= XKV_SLOT_VALUE_MAX &&
-	       XKV_SLOT_NEED(key_len, value_len) <= st->classes[class].slot_bytes &&
-	       XKV_REF_OFFSET(ref) + XKV_SLOT_NEED(key_len, value_len) <= XKV_PAGE_BYTES;
+	size_t need = XKV_SLOT_NEED(key_len, (size_t)value_len);
+
+	return class < XKV_CLASSES && key_len <= XKV_KEY_LONG && value_len <= XKV_STORED_MAX &&
+	       (class == XKV_CLASS_LARGE || need <= st->classes[class].slot_bytes) &&
+	       XKV_REF_OFFSET(ref) + need <= page_bytes(st, XKV_REF_PAGE(ref));
 }
 
-/* Copies up to `most` bytes of the value. */
-static bool copy_slot(const struct store *st, uint64_t ref, struct slot_copy *out, void *value,
-		      size_t most)
+char *large_room(struct large *l, size_t len)
+{
+	size_t room = len > XKV_SLOT_MAX ? len : XKV_SLOT_MAX;
+	char *bytes;
+
+	if (l->room >= len && (l->room == XKV_SLOT_MAX || len > XKV_SLOT_MAX))
+		return l->bytes;
+	bytes = realloc(l->bytes, room);
+	if (bytes)
+		*l = (struct large){ bytes, room };
+	return bytes;
+}
+
+void large_free(struct large *l)
+{
+	free(l->bytes);
+	*l = (struct large){ 0 };
+}
+
+uint32_t slot_value_len(const struct store *st, uint64_t ref, const struct xkv_slot *slot)
+{
+	if (slot->value_len == XKV_VALUE_HUGE &&
+	    (!st->mem.tail[XKV_REF_PAGE(ref)] || XKV_REF_OFFSET(ref) != XKV_UNIT_BYTES))
+		return UINT32_MAX;
+	return xkv_value_len(slot);
+}
+
+/* Copies the value, or up to XKV_LONG_HEAD_MAX bytes of it to `head`. */
+static bool copy_slot(const struct store *st, uint64_t ref, struct slot_copy *out,
+		      struct large *value, void *head)
 {
 	const struct xkv_slot *slot = slot_of(st, ref);
 	const char *key;
+	size_t len;
 
+	out->no_memory = false;
 	if (!slot)
 		return false;
 	out->seq = load_seq(slot);
@@ -97,28 +135,33 @@ static bool copy_slot(const struct store *st, uint64_t ref, struct slot_copy *ou
 		return false;
 	key = (const char *)(slot + 1);
 	out->expire_ms = slot->expire_ms;
-	out->value_len = slot->value_len;
+	out->value_len = slot_value_len(st, ref, slot);
 	out->key_len = slot->key_len;
 	out->db = slot->db;
 	if (!slot_lengths_fit(st, ref, slot->class, out->key_len, out->value_len))
 		return false;
 	memset(out->key, 0, sizeof(out->key));
 	memcpy(out->key, key, out->key_len);
+	len = value || out->value_len < XKV_LONG_HEAD_MAX ? out->value_len : XKV_LONG_HEAD_MAX;
 	if (value)
-		memcpy(value, key + XKV_PADDED(out->key_len),
-		       out->value_len < most ? out->value_len : most);
+		head = large_room(value, len);
+	out->no_memory = value && !head;
+	if (out->no_memory)
+		return false;
+	if (head)
+		memcpy(head, key + XKV_PADDED(out->key_len), len);
 	atomic_thread_fence(memory_order_acquire);
 	return __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) == out->seq;
 }
 
-bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void *value)
+bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, struct large *value)
 {
-	return copy_slot(st, ref, out, value, XKV_SLOT_VALUE_MAX);
+	return copy_slot(st, ref, out, value, NULL);
 }
 
 bool slot_copy_head(const struct store *st, uint64_t ref, struct slot_copy *out, void *head)
 {
-	return copy_slot(st, ref, out, head, XKV_LONG_HEAD_MAX);
+	return copy_slot(st, ref, out, NULL, head);
 }
 
 uint64_t key_hash(const struct store *st, const struct slot_copy *key)
@@ -199,13 +242,14 @@ static uint32_t find_run(struct store *st, uint32_t page, unsigned int count)
 
 bool units_take(struct store *st, unsigned int count, uint32_t *page, uint32_t *first)
 {
-	unsigned int least = XKV_UNITS;
+	unsigned int least = XKV_UNITS, tail = xkv_tail_pages(count);
 	uint32_t run;
 
 	*first = 0;
+	count = xkv_page_units(count);
 	for (uint32_t number = 0; number < st->mem.pages; number++) {
 		if (st->mem.units_free[number] < count || st->mem.units_free[number] >= least ||
-		    st->mem.longest_run[number] < count)
+		    st->mem.longest_run[number] < count || st->mem.tail[number] != tail)
 			continue;
 		run = find_run(st, number, count);
 		if (!run)
@@ -246,7 +290,9 @@ unsigned int units_lacking(struct store *st, const unsigned int runs[XKV_UNITS])
 	}
 	pthread_mutex_lock(&st->mem.units_lock);
 	for (uint32_t number = 0; number < st->mem.pages && count; number++)
-		for (first = 1; st->mem.units_free[number] >= shortest && count; first = end) {
+		for (first = 1;
+		     !st->mem.tail[number] && st->mem.units_free[number] >= shortest && count;
+		     first = end) {
 			first = next_unit(st, number, first, true);
 			if (first == XKV_UNITS)
 				break;
@@ -278,30 +324,71 @@ uint64_t units_free(struct store *st)
 
 	pthread_mutex_lock(&st->mem.units_lock);
 	for (uint32_t number = 0; number < st->mem.pages; number++)
-		units += st->mem.units_free[number];
+		units += st->mem.tail[number] ? 0 : st->mem.units_free[number];
 	pthread_mutex_unlock(&st->mem.units_lock);
 	return units;
 }
 
 /* ---- growth -------------------------------------------------------------- */
 
-/* Makes a page, not yet in the map of pages, and maps it at *base.  A descriptor, or -errno. */
-static int page_make(void **base)
+/*
+ * Maps a page, and its tail behind it if tail_fd is not -1, which has so many pages.  MAP_FAILED
+ * with errno.
+ */
+static void *page_map(int fd, int tail_fd, unsigned int tail)
 {
-	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE);
-	int fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "xkv_page", sizeof(uint32_t), XKV_PAGE_BYTES, 1,
-				&opts);
+	size_t bytes = (1 + (size_t)tail) * XKV_PAGE_BYTES;
+	int prot = PROT_READ | PROT_WRITE, flags = MAP_SHARED | MAP_FIXED, saved;
+	char *base;
+
+	if (tail_fd < 0)
+		return mmap(NULL, XKV_PAGE_BYTES, prot, MAP_SHARED, fd, 0);
+	base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (base == MAP_FAILED)
+		return base;
+	if (mmap(base, XKV_PAGE_BYTES, prot, flags, fd, 0) != MAP_FAILED &&
+	    mmap(base + XKV_PAGE_BYTES, bytes - XKV_PAGE_BYTES, prot, flags, tail_fd, 0) !=
+		    MAP_FAILED)
+		return base;
+	saved = errno;
+	munmap(base, bytes);
+	errno = saved;
+	return MAP_FAILED;
+}
+
+static void page_unmap(const struct store *st, uint32_t number, void *base)
+{
+	munmap(base, page_bytes(st, number));
+}
+
+/* A descriptor, or -1 with errno. */
+static int map_make(const char *name, unsigned int pages, unsigned int flags)
+{
+	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE | flags);
+
+	return bpf_map_create(BPF_MAP_TYPE_ARRAY, name, sizeof(uint32_t), XKV_PAGE_BYTES, pages,
+			      &opts);
+}
+
+/*
+ * Makes a page, not yet in the map of pages, and maps it at *base, with the tail that it may have.
+ * A descriptor, or -errno.
+ */
+static int page_make(void **base, int tail_fd, unsigned int tail)
+{
+	int fd = map_make("xkv_page", 1, 0);
 
 	if (fd < 0)
 		return -errno;
-	*base = mmap(NULL, XKV_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	*base = page_map(fd, tail_fd, tail);
 	if (*base == MAP_FAILED) {
 		int saved = -errno;
 
 		close(fd);
 		return saved;
 	}
-	((struct xkv_page *)*base)->unit[0].parked = XKV_PAGE_MAGIC;
+	((struct xkv_page *)*base)->magic = XKV_PAGE_MAGIC;
+	((struct xkv_page *)*base)->huge = tail ? XKV_HUGE_UNUSED : 0;
 	return fd;
 }
 
@@ -309,8 +396,10 @@ static int page_make(void **base)
  * Makes a page that is in the map of pages visible to readers and walks of xkvd.  The caller holds
  * units_lock, or no other thread runs yet.
  */
-static void page_publish(struct store *st, unsigned int number, void *base)
+static void page_publish(struct store *st, unsigned int number, void *base, unsigned int tail)
 {
+	st->mem.tail[number] = tail;
+	st->mem.tail_pages += tail;
 	atomic_store_explicit(&st->mem.page[number], base, memory_order_release);
 	if (number >= st->mem.pages)
 		st->mem.pages = number + 1;
@@ -329,13 +418,15 @@ static bool free_number(const struct store *st, uint32_t *number)
  * Is the machine, or a cgroup, short of memory?  Looking takes some files of /proc and /sys, too
  * long for each write that is refused: a yes is believed for some time.
  */
-static bool is_short(struct store *st)
+static bool is_short(struct store *st, unsigned int pages)
 {
 	uint64_t now = monotonic_ms();
 
 	if (now < __atomic_load_n(&st->mem.short_until_ms, __ATOMIC_RELAXED))
 		return true;
-	if (!memory_is_short())
+	if (pages > PAGES_AT_ONCE) /* for one value: others may have room */
+		return memory_is_short(pages * XKV_PAGE_COST);
+	if (!memory_is_short(0))
 		return false;
 	__atomic_store_n(&st->mem.short_until_ms, now + SHORT_MS, __ATOMIC_RELAXED);
 	return true;
@@ -348,7 +439,7 @@ static unsigned int pages_allowed(struct store *st, unsigned int want)
 
 	if (limit && limit < used + (uint64_t)want * XKV_PAGE_COST)
 		want = limit > used ? (limit - used) / XKV_PAGE_COST : 0;
-	return want && !is_short(st) ? want : 0;
+	return want && !is_short(st, want) ? want : 0;
 }
 
 /* Puts new pages into the map of pages and publishes them.  Returns how many, or -errno. */
@@ -365,7 +456,7 @@ static int pages_put(struct store *st, uint32_t *number, int *fd, void **base, u
 	}
 	pthread_mutex_lock(&st->mem.units_lock);
 	for (unsigned int i = 0; i < put; i++) {
-		page_publish(st, number[i], base[i]);
+		page_publish(st, number[i], base[i], 0);
 		units_give(st, number[i], 1, XKV_UNITS - 1);
 	}
 	pthread_mutex_unlock(&st->mem.units_lock);
@@ -384,7 +475,7 @@ int pages_add(struct store *st, unsigned int want)
 	want = pages_allowed(st, want < PAGES_AT_ONCE ? want : PAGES_AT_ONCE);
 	for (; made < want && free_number(st, &free); made++, free++) {
 		number[made] = free;
-		fd[made] = page_make(&base[made]);
+		fd[made] = page_make(&base[made], -1, 0);
 		if (fd[made] < 0) {
 			log_warning("cannot make a page: %s", strerror(-fd[made]));
 			break;
@@ -400,11 +491,58 @@ int pages_add(struct store *st, unsigned int want)
 }
 
 /*
+ * Puts a page with a tail into the maps: the page first, so that no tail is without its page if
+ * xkvd is killed.
+ */
+static int huge_put(struct store *st, uint32_t number, int fd, int tail_fd)
+{
+	int ret;
+
+	if (bpf_map_update_elem(st->bpf.map[BPF_PAGES], &number, &fd, BPF_ANY))
+		return -errno;
+	if (!bpf_map_update_elem(st->bpf.map[BPF_TAILS], &number, &tail_fd, BPF_ANY))
+		return 0;
+	ret = -errno;
+	bpf_map_delete_elem(st->bpf.map[BPF_PAGES], &number);
+	return ret;
+}
+
+int page_add_huge(struct store *st, unsigned int units)
+{
+	unsigned int tail = xkv_tail_pages(units);
+	int tail_fd, fd, ret = -ENOSPC;
+	uint32_t number = 0;
+	void *base;
+
+	if (pages_allowed(st, 1 + tail) < 1 + tail || !free_number(st, &number))
+		return -ENOSPC;
+	tail_fd = map_make("xkv_tail", tail, BPF_F_INNER_MAP);
+	if (tail_fd < 0)
+		return -ENOSPC;
+	fd = page_make(&base, tail_fd, tail);
+	if (fd >= 0) {
+		ret = huge_put(st, number, fd, tail_fd);
+		close(fd);
+		if (ret)
+			munmap(base, (1 + (size_t)tail) * XKV_PAGE_BYTES);
+	}
+	close(tail_fd);
+	if (ret)
+		return ret;
+	pthread_mutex_lock(&st->mem.units_lock);
+	page_publish(st, number, base, tail);
+	units_give(st, number, 1, XKV_UNITS - 1);
+	pthread_mutex_unlock(&st->mem.units_lock);
+	return 0;
+}
+
+/*
  * bpf_map_delete_elem() waits until no XDP program can hold a reference to the page; pages_lock
  * waits for xkvd's own programs and readers.
  */
 int page_remove(struct store *st, uint32_t number)
 {
+	unsigned int tail = st->mem.tail[number];
 	void *page = st->mem.page[number];
 	bool empty;
 
@@ -415,39 +553,105 @@ int page_remove(struct store *st, uint32_t number)
 	pthread_mutex_unlock(&st->mem.units_lock);
 	if (!empty)
 		return -EBUSY;
+	if (tail)
+		bpf_map_delete_elem(st->bpf.map[BPF_TAILS], &number);
 	if (bpf_map_delete_elem(st->bpf.map[BPF_PAGES], &number)) {
 		int ret = -errno;
 
 		pthread_mutex_lock(&st->mem.units_lock);
-		units_give(st, number, 1, XKV_UNITS - 1);
+		if (!tail)
+			units_give(st, number, 1, XKV_UNITS - 1);
 		pthread_mutex_unlock(&st->mem.units_lock);
 		return ret;
 	}
 	pthread_rwlock_wrlock(&st->mem.pages_lock);
 	atomic_store(&st->mem.page[number], NULL);
 	st->mem.pages_used--;
+	st->mem.tail_pages -= tail;
 	pthread_rwlock_unlock(&st->mem.pages_lock);
-	munmap(page, XKV_PAGE_BYTES);
+	page_unmap(st, number, page);
+	pthread_mutex_lock(&st->mem.units_lock);
+	st->mem.tail[number] = 0;
+	pthread_mutex_unlock(&st->mem.units_lock);
 	return 0;
+}
+
+unsigned int pages_remove_huge(struct store *st)
+{
+	unsigned int removed = 0;
+
+	for (uint32_t number = 0; number < st->mem.pages; number++)
+		if (st->mem.tail[number] && st->mem.units_free[number] == XKV_UNITS - 1)
+			removed += !page_remove(st, number);
+	return removed;
 }
 
 /* ---- adopting ------------------------------------------------------------ */
 
+/*
+ * Opens the tail of a page.  Its descriptor and *pages; -ENOENT: an xkvd was killed when it made or
+ * removed them; or -errno.
+ */
+static int tail_open(const struct store *st, uint32_t number, unsigned int *pages)
+{
+	struct bpf_map_info info = { 0 };
+	uint32_t id, len = sizeof(info);
+	int fd, ret;
+
+	if (bpf_map_lookup_elem(st->bpf.map[BPF_TAILS], &number, &id))
+		return -errno;
+	fd = bpf_map_get_fd_by_id(id);
+	if (fd < 0)
+		return -errno;
+	ret = bpf_obj_get_info_by_fd(fd, &info, &len) ? -errno : 0;
+	if (ret)
+		close(fd);
+	*pages = info.max_entries;
+	return ret ? ret : fd;
+}
+
+/* Maps a page with its tail in the place of the page alone.  *tail: its pages.  0 or -errno. */
+static int tail_adopt(const struct store *st, uint32_t number, int page_fd, struct xkv_page **page,
+		      unsigned int *tail)
+{
+	int fd = tail_open(st, number, tail);
+	struct xkv_page *whole;
+
+	if (fd == -ENOENT) {
+		(*page)->huge = *tail = 0; /* no slot of it is in use: it is a page like others */
+		return 0;
+	}
+	if (fd < 0)
+		return fd;
+	whole = page_map(page_fd, fd, *tail);
+	close(fd);
+	if (whole == MAP_FAILED)
+		return -errno;
+	munmap(*page, XKV_PAGE_BYTES);
+	*page = whole;
+	return 0;
+}
+
 static int page_adopt(struct store *st, unsigned int number, uint32_t id)
 {
-	int fd = bpf_map_get_fd_by_id(id);
+	int fd = bpf_map_get_fd_by_id(id), ret = 0;
 	struct xkv_page *page;
+	unsigned int tail = 0;
 
 	if (fd < 0)
 		return -errno;
-	page = mmap(NULL, XKV_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	page = page_map(fd, -1, 0);
+	if (page == MAP_FAILED)
+		ret = -errno;
+	else if (page->huge)
+		ret = tail_adopt(st, number, fd, &page, &tail);
 	close(fd);
 	if (page == MAP_FAILED)
-		return -errno;
-	page_publish(st, number, page);
-	if (page->unit[0].parked != XKV_PAGE_MAGIC)
-		return -EINVAL;
-	return spans_adopt(st, number);
+		return ret;
+	page_publish(st, number, page, tail);
+	if (!ret && page->magic != XKV_PAGE_MAGIC)
+		ret = -EINVAL;
+	return ret ? ret : spans_adopt(st, number);
 }
 
 int pages_adopt(struct store *st)
@@ -465,5 +669,5 @@ void pages_close(struct store *st)
 {
 	for (unsigned int number = 0; number < XKV_PAGES_MAX; number++)
 		if (st->mem.page[number])
-			munmap(st->mem.page[number], XKV_PAGE_BYTES);
+			page_unmap(st, number, st->mem.page[number]);
 }

@@ -54,10 +54,11 @@ struct walk {
 	} met_key[BUCKET_KEYS];
 	int db; /* stored number of the database whose keys are reported, or ANY */
 	uint64_t db_mask, db_bits; /* of entries that may be of it */
+	bool values;
 	bool stored; /* long keys are reported in their stored form, with the head in the value */
-	void *value; /* XKV_SLOT_VALUE_MAX bytes, or NULL if values are not requested */
-	void *key;   /* XKV_LONG_KEY_MAX bytes: a long key; allocated on first use, as is */
-	void *head;  /* XKV_LONG_HEAD_MAX bytes: what is in front of its value */
+	struct large value; /* of an entry, if `values` are requested */
+	void *key;	    /* XKV_LONG_KEY_MAX bytes: a long key; allocated on first use, as is */
+	void *head;	    /* XKV_LONG_HEAD_MAX bytes: what is in front of its value */
 	bool no_memory;
 };
 
@@ -152,11 +153,14 @@ static bool scan_make_room(struct walk *w)
 
 static bool copy_entry(struct walk *w, uint64_t ref, struct slot_copy *copy)
 {
-	if (!slot_copy(w->st, ref, copy, w->value))
+	bool copied = slot_copy(w->st, ref, copy, w->values ? &w->value : NULL);
+
+	w->no_memory = copy->no_memory;
+	if (!copied)
 		return false;
 	if (copy->key_len != XKV_KEY_LONG || w->stored)
 		return true;
-	return scan_make_room(w) && (w->value || slot_copy_head(w->st, ref, copy, w->head));
+	return scan_make_room(w) && (w->values || slot_copy_head(w->st, ref, copy, w->head));
 }
 
 /*
@@ -194,7 +198,7 @@ static bool wait_for_writer(unsigned int tries, uint64_t *since)
 /* Calls `fn` for an entry, of a long key without its head. */
 static int report(struct walk *w, const struct slot_copy *copy, store_scan_fn *fn, void *arg)
 {
-	const void *key = copy->key, *value = w->value ? w->value : w->head;
+	const void *key = copy->key, *value = w->values ? w->value.bytes : w->head;
 	size_t key_len = copy->key_len, head = 0;
 
 	if (key_len == XKV_KEY_LONG && !w->stored) {
@@ -204,9 +208,9 @@ static int report(struct walk *w, const struct slot_copy *copy, store_scan_fn *f
 		key = w->key;
 		head = xkv_long_head_bytes(key_len);
 	}
-	w->bytes += w->value ? copy->value_len : 0;
+	w->bytes += w->values ? copy->value_len : 0;
 	return fn(arg, key, key_len,
-		  &(struct store_entry){ .value = w->value ? (char *)w->value + head : NULL,
+		  &(struct store_entry){ .value = w->values ? w->value.bytes + head : NULL,
 					 .value_len = copy->value_len - head,
 					 .expire_ms = copy->expire_ms,
 					 .version = copy->seq,
@@ -285,16 +289,13 @@ static struct walk *walk_new(const struct store_ctx *ctx, int db, bool values)
 		w->db_mask = ctx->st->cfg->fingerprint_mask & ~0ULL << XKV_HASH_DB_SHIFT;
 		w->db_bits = (uint64_t)db << XKV_HASH_DB_SHIFT & w->db_mask;
 	}
-	w->value = values ? malloc(XKV_SLOT_VALUE_MAX) : NULL;
-	if (!values || w->value)
-		return w;
-	free(w);
-	return NULL;
+	w->values = values;
+	return w;
 }
 
 static void walk_free(struct walk *w)
 {
-	free(w->value);
+	large_free(&w->value);
 	free(w->key);
 	free(w->head);
 	free(w);

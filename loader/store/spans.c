@@ -42,12 +42,14 @@ static void span_describe(const struct store *st, char *base, uint32_t page, uin
 			    .class = unit[first].class };
 	while (first + s->units < XKV_UNITS && unit[first + s->units].first == first)
 		s->units++;
-	if (s->class == XKV_CLASS_LARGE)
-		s->slot_bytes = s->units * XKV_UNIT_BYTES;
-	else if (s->class < st->class_count)
+	if (s->class == XKV_CLASS_LARGE) {
+		s->tail = st->mem.tail[page];
+		s->slot_bytes = s->units * XKV_UNIT_BYTES + s->tail * XKV_PAGE_BYTES;
+		s->slots = 1;
+	} else if (s->class < st->class_count) { /* the class exists */
 		s->slot_bytes = st->classes[s->class].slot_bytes;
-	if (s->slot_bytes) /* the class exists */
 		s->slots = span_slots(first, s->units, s->slot_bytes);
+	}
 }
 
 bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct span *out)
@@ -55,7 +57,7 @@ bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct s
 	char *base = page < XKV_PAGES_MAX ? st->mem.page[page] : NULL;
 	uint32_t first;
 
-	if (!base || unit >= XKV_UNITS)
+	if (!base || !unit || unit >= XKV_UNITS)
 		return false;
 	first = __atomic_load_n(&((struct xkv_page *)base)->unit[unit].first, __ATOMIC_ACQUIRE);
 	/* span_name() sets `first` of the first unit last: only then is the span complete */
@@ -172,7 +174,7 @@ static void count_span(struct store *st, const struct span *s, bool more)
 
 	st->mem.class[s->class].spans += sign;
 	st->mem.class[s->class].slots += sign * s->slots;
-	st->mem.class[s->class].units += sign * s->units;
+	st->mem.class[s->class].units += sign * (s->units + (int64_t)s->tail * XKV_UNITS);
 	__atomic_fetch_add(&st->mem.spans_changed, 1, __ATOMIC_RELAXED);
 }
 
@@ -209,7 +211,8 @@ static int span_link(struct store *st, const struct span *s)
 
 /*
  * Makes a NEW span with chained slots, of `units` units, or of fewer, but at least `least`, if no
- * page has as many neighbouring free units.  False if there are too few.
+ * page has as many neighbouring free units.  False if there are too few.  Of a huge entry the page
+ * has the tail for the rest of the units.
  */
 static bool span_make(struct store *st, unsigned int class, unsigned int units, unsigned int least,
 		      struct span *s)
@@ -221,6 +224,7 @@ static bool span_make(struct store *st, unsigned int class, unsigned int units, 
 	while (!(taken = units_take(st, units, &page, &first)) && units > least)
 		units = units / 2 > least ? units / 2 : least;
 	if (taken) {
+		units = xkv_page_units(units);
 		span_name(st, page, first, units, class);
 		span_describe(st, st->mem.page[page], page, first, s);
 		count_span(st, s, true);
@@ -255,7 +259,8 @@ static bool reuse_large(struct store *st, struct xkv_request *rq, unsigned int u
 
 	if (class_is_empty(st, XKV_CLASS_LARGE) || slots_run(st, &args))
 		return false;
-	if (span_of_ref(st, rq->prefilled, &s) && s.units == units)
+	if (span_of_ref(st, rq->prefilled, &s) && s.tail == xkv_tail_pages(units) &&
+	    (s.tail || s.units == units))
 		return true;
 	args.cmd = XKV_SLOTS_FREE;
 	slots_run(st, &args);
@@ -268,7 +273,7 @@ int span_take_large(struct store *st, struct xkv_request *rq, unsigned int units
 	struct span s;
 
 	st->mem.large_taken++;
-	if (st->mem.large_units < units)
+	if (st->mem.large_units < units && !xkv_tail_pages(units))
 		st->mem.large_units = units;
 	if (reuse_large(st, rq, units))
 		return 0;

@@ -170,11 +170,16 @@ uint64_t store_max_keys(const struct store *st)
 	return (uint64_t)st->bpf.buckets * XKV_KEYS_PER_BUCKET;
 }
 
+static uint64_t pages_memory(const struct store *st)
+{
+	return (st->mem.pages_used + st->mem.tail_pages) * XKV_PAGE_COST;
+}
+
 void store_parts(const struct store *st, struct store_part parts[STORE_PARTS])
 {
 	const struct store_part all[STORE_PARTS] = {
 		{ "index", (uint64_t)st->bpf.buckets * sizeof(struct xkv_bucket) },
-		{ "pages", st->mem.pages_used * XKV_PAGE_COST },
+		{ "pages", pages_memory(st) },
 		{ "dedup_cache", xkv_table_bytes(XKV_TABLE_DEDUP, st->cpus) },
 		{ "requests", xkv_table_bytes(XKV_TABLE_REQUESTS, st->cpus) },
 		{ "transactions", xkv_table_bytes(XKV_TABLE_TRANSACTIONS, st->cpus) },
@@ -231,10 +236,11 @@ void store_replies(const struct store *st, void (*fn)(void *arg, unsigned int cp
 
 bool store_at_limit(const struct store *st)
 {
-	return st->maxmemory && store_memory(st) + XKV_PAGE_COST > st->maxmemory;
+	return st->maxmemory &&
+	       (store_memory(st) + XKV_PAGE_COST > st->maxmemory || st->maint.huge_refused);
 }
 
 uint64_t store_memory_least(const struct store *st)
 {
-	return store_memory(st) - st->mem.pages_used * XKV_PAGE_COST + XKV_PAGE_COST;
+	return store_memory(st) - pages_memory(st) + XKV_PAGE_COST;
 }

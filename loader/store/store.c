@@ -14,6 +14,7 @@
 #include "lookup.h"
 #include "overlay.h"
 #include "util/clock.h"
+#include "util/range.h"
 
 /*
  * A hold ends after HOLD_NS and what the keys need, and is followed by HOLD_REST times as long
@@ -29,13 +30,13 @@
 
 static bool is_valid(const struct store_op *op)
 {
-	return op->key_len <= XKV_LONG_KEY_MAX && op->value_len <= XKV_VALUE_MAX;
+	return op->key_len <= XKV_LONG_KEY_MAX && op->value_len <= XKV_HUGE_MAX;
 }
 
 /* Can it be executed with the key as it is? */
 static bool fits_entry(const struct store_op *op)
 {
-	return !xkv_is_long(op->key_len) && op->value_len <= XKV_VALUE_MAX;
+	return !xkv_is_long(op->key_len) && op->value_len <= XKV_HUGE_MAX;
 }
 
 /* Does the operation fit a request?  The slot of a larger value is filled by xkvd. */
@@ -114,21 +115,22 @@ static int get_large(struct store_ctx *ctx, const struct store_op *op, struct st
 	bool same;
 	int ret;
 
-	if (!large_buffer(ctx))
-		return -ENOMEM;
 	for (unsigned int i = 0; i < ctx->st->busy_tries; i++) {
+		copy.no_memory = false;
 		pages_hold(ctx->st);
 		same = ctx->retired == ctx->st->mem.units_retired &&
-		       slot_copy(ctx->st, ctx->request[0].ref, &copy, ctx->large) &&
+		       slot_copy(ctx->st, ctx->request[0].ref, &copy, &ctx->large) &&
 		       copy.seq == be64toh(request_result(ctx, 0)->version);
 		pages_release(ctx->st);
 		if (same) {
-			*out = (struct store_entry){ .value = ctx->large,
+			*out = (struct store_entry){ .value = ctx->large.bytes,
 						     .value_len = copy.value_len,
 						     .expire_ms = copy.expire_ms,
 						     .version = copy.seq };
 			return 0;
 		}
+		if (copy.no_memory)
+			return -ENOMEM;
 		ret = do_small(ctx, op, out);
 		if (ret != -EFBIG)
 			return ret;
@@ -136,14 +138,44 @@ static int get_large(struct store_ctx *ctx, const struct store_op *op, struct st
 	return -EBUSY;
 }
 
+size_t part_of(const struct store_op *op, size_t len, size_t *from)
+{
+	int64_t first = op->first, last = op->last;
+
+	*from = 0;
+	if (!op->part)
+		return len;
+	if (len < op->head || range_is_backward(first, last) ||
+	    !range_resolve(&first, &last, (int64_t)(len - op->head)))
+		return 0;
+	*from = op->head + (size_t)first;
+	return (size_t)(last - first + 1);
+}
+
+void entry_take_part(const struct store_op *op, struct store_entry *e)
+{
+	size_t from;
+
+	if (!op->part || !e->value)
+		return;
+	e->number = (int64_t)e->value_len;
+	e->value_len = part_of(op, e->value_len, &from);
+	e->value = (const char *)e->value + from;
+}
+
 /* GET, of a value of any size; TTL, TOUCH. */
 static int read_entry(struct store_ctx *ctx, const struct store_op *get, struct store_entry *out)
 {
 	int ret = lookup(ctx, get, out);
 
-	if (ret == -EAGAIN)
-		ret = do_small(ctx, get, out);
-	return ret == -EFBIG ? get_large(ctx, get, out) : ret;
+	if (ret != -EAGAIN)
+		return ret;
+	ret = do_small(ctx, get, out);
+	if (ret == -EFBIG)
+		ret = get_large(ctx, get, out);
+	if (!ret)
+		entry_take_part(get, out);
+	return ret;
 }
 
 /*
@@ -158,12 +190,12 @@ static int get_buffered(struct store_ctx *ctx, const struct store_op *op, struct
 	ctx->for_change = true;
 	ret = read_entry(ctx, &get, out);
 	ctx->for_change = false;
-	if (ret || out->value == ctx->large)
+	if (ret || out->value == ctx->large.bytes)
 		return ret;
-	if (!large_buffer(ctx))
+	if (!large_room(&ctx->large, out->value_len))
 		return -ENOMEM;
-	memcpy(ctx->large, out->value, out->value_len);
-	out->value = ctx->large;
+	memcpy(ctx->large.bytes, out->value, out->value_len);
+	out->value = ctx->large.bytes;
 	return 0;
 }
 
@@ -193,11 +225,13 @@ static int plan_change(struct store_ctx *ctx, const struct store_op *op,
 	change->version = old->version;
 	if (!append)
 		return 0;
-	if (old->value_len + op->value_len > XKV_VALUE_MAX)
+	if (old->value_len + op->value_len > ctx->st->append_most)
 		return -EMSGSIZE;
+	if (!large_room(&ctx->large, old->value_len + op->value_len))
+		return -ENOMEM;
 	if (op->value_len)
-		memcpy((char *)ctx->large + old->value_len, op->value, op->value_len);
-	change->value = ctx->large;
+		memcpy(ctx->large.bytes + old->value_len, op->value, op->value_len);
+	change->value = ctx->large.bytes;
 	change->value_len = old->value_len + op->value_len;
 	return 0;
 }
@@ -221,6 +255,7 @@ static int change_large(struct store_ctx *ctx, const struct store_op *op, struct
 		if (op->opcode == XKV_OP_APPEND) {
 			*out = now;
 			out->number = (int64_t)change.value_len;
+			large_room(&ctx->large, 0); /* nobody reads what was joined there */
 		}
 		return ret;
 	}
@@ -301,6 +336,7 @@ static void run_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned 
 			if (ret == -EFBIG)
 				break;
 			out = request_entry(ctx, (unsigned int)i, ret);
+			entry_take_part(&ops[at], &out);
 			done(arg, at++, ret, &out);
 		}
 		if (ret == -EFBIG) { /* this one does not fit a request, or the call failed */
@@ -308,6 +344,22 @@ static void run_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned 
 			done(arg, at++, ret, &out);
 		}
 	}
+}
+
+char *store_value_take(struct store_ctx *ctx, const struct store_entry *e, size_t *room)
+{
+	struct large taken = ctx->large;
+
+	if (taken.room <= XKV_SLOT_MAX || e->value != taken.bytes)
+		return NULL;
+	ctx->large = (struct large){ 0 };
+	*room = taken.room;
+	return taken.bytes;
+}
+
+void store_append_limit(struct store *st, size_t most)
+{
+	st->append_most = most;
 }
 
 void store_prefetch(struct store_ctx *ctx, const struct store_op *ops, unsigned int count)
@@ -523,9 +575,8 @@ void store_ctx_put(struct store_ctx *ctx)
 	if (!ctx)
 		return;
 	pthread_mutex_lock(&ctx->st->ctx_lock);
-	free(ctx->large);
+	large_free(&ctx->large);
 	free(ctx->overlay);
-	ctx->large = NULL;
 	ctx->overlay = NULL;
 	ctx->origin = 0;
 	ctx->no_touch = false;

@@ -37,10 +37,10 @@ struct store_ctx;
 /* An entry.  `value` points to memory of the context, valid until the next call with it. */
 struct store_entry {
 	const void *value;  /* NULL if the key has none, or it was not requested */
-	size_t value_len;   /* bytes, 0..XKV_VALUE_MAX */
+	size_t value_len;   /* bytes, 0..XKV_HUGE_MAX */
 	uint64_t expire_ms; /* Unix time in milliseconds, 0 = never */
 	uint64_t version;
-	int64_t number; /* INCR: the sum; APPEND: the new length */
+	int64_t number; /* INCR: the sum; APPEND: the new length; a part: the length of all */
 	uint8_t db;	/* of a walk: the stored number of its database (store_numbers()) */
 };
 
@@ -62,8 +62,12 @@ struct store_op {
 	/* SET, EXPIRE: Unix ms, 0 = never; after a time in the past the key is gone for readers */
 	uint64_t expire_ms;
 	uint64_t version; /* with XKV_CAS: SET, DELETE, EXPIRE, INCR, APPEND */
-	bool expired;	  /* DELETE: only if the entry has expired; counts as an expiry */
-	uint8_t cause;	  /* for listeners of the change feed (feed.h), 0 = the opcode */
+	/* GET: only these bytes of the value, as in GETRANGE; `head` in front do not count */
+	bool part;
+	int64_t first, last;
+	size_t head;
+	bool expired;  /* DELETE: only if the entry has expired; counts as an expiry */
+	uint8_t cause; /* for listeners of the change feed (feed.h), 0 = the opcode */
 };
 
 /* Takes a free context.  NULL with errno EAGAIN if all are taken.  Thread safe. */
@@ -72,11 +76,20 @@ struct store_ctx *store_ctx_get(struct store *st);
 void store_ctx_put(struct store_ctx *ctx);
 
 /*
- * Executes one operation, with values of any size up to XKV_VALUE_MAX.  0 or an error.  *out
+ * Executes one operation, with values of any size up to XKV_HUGE_MAX.  0 or an error.  *out
  * describes the entry afterwards: the value that GET reads, or the old value if XKV_RETURN is set
  * (also when XKV_NX refused the operation); all zero if there is no entry.
  */
 int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);
+
+/*
+ * Takes the memory of a huge value that an operation of this context has just read: the caller owns
+ * it, *room bytes, to be freed with free().  NULL: it is to be copied.
+ */
+char *store_value_take(struct store_ctx *ctx, const struct store_entry *e, size_t *room);
+
+/* No APPEND makes a value of more bytes, at most XKV_HUGE_MAX and at least XKV_VALUE_MAX. */
+void store_append_limit(struct store *st, size_t most);
 
 /*
  * Has the CPU fetch what the first of these operations, up to 32, will need, all at once: without
@@ -364,7 +377,10 @@ struct store_class {
 };
 /* The class with this number, from 0 on.  False: there is none. */
 bool store_class(const struct store *st, unsigned int number, struct store_class *out);
-/* Would a further page exceed maxmemory?  If so, that is the reason of an -ENOSPC. */
+/*
+ * Would a further page exceed maxmemory, or has a huge value?  If so, that is the reason of an
+ * -ENOSPC.
+ */
 bool store_at_limit(const struct store *st);
 /* Sum over all CPUs of the counter with this name (bpf/layout.h), 0 if the name is unknown. */
 uint64_t store_counter(const struct store *st, const char *name);

@@ -148,6 +148,14 @@ static size_t large_need(const struct commit *c, unsigned int i)
 								       : 0;
 }
 
+/* Those that are made for it alone do not count: see page_add_huge(). */
+static unsigned int promised_units(const struct commit *c, unsigned int i)
+{
+	unsigned int units = xkv_units(large_need(c, i));
+
+	return xkv_tail_pages(units) ? 0 : units;
+}
+
 /* The first of them makes room for all. */
 static int take_all_large(struct commit *c)
 {
@@ -156,12 +164,12 @@ static int take_all_large(struct commit *c)
 	size_t need;
 
 	for (unsigned int i = 0; i < c->count; i++)
-		*units += xkv_units(large_need(c, i));
+		*units += promised_units(c, i);
 	for (unsigned int i = 0; i < c->count && !ret; i++) {
 		need = large_need(c, i);
 		if (need)
 			ret = take_large(c, &c->ctx->st->txn_key[i], need);
-		*units -= xkv_units(need);
+		*units -= promised_units(c, i);
 	}
 	*units = 0;
 	return ret;
@@ -345,7 +353,9 @@ static int ask_for_room(struct commit *c)
 	if (c->count <= XKV_TXN_HAND && !c->large)
 		return 0;
 	for (unsigned int i = 0; i < c->count; i++)
-		if (!has_slot(c->ctx->st, &c->ctx->st->txn_key[i])) {
+		/* that for a huge one is made alone: see page_add_huge() */
+		if (slot_need(c->part[i].entry) <= XKV_SLOT_MAX &&
+		    !has_slot(c->ctx->st, &c->ctx->st->txn_key[i])) {
 			room_add(c->ctx->st, &want, slot_need(c->part[i].entry));
 			any = true;
 		}

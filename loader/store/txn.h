@@ -25,6 +25,8 @@ struct store_ctx;
 /* Most keys that a transaction may read or write, and most bytes of values and long keys. */
 #define STORE_TXN_KEYS	XKV_TXN_KEYS
 #define STORE_TXN_BYTES (256U << 20)
+/* Of huge values: as much as one that is renamed, while the machine has the memory. */
+#define STORE_TXN_HUGE (1U << 30)
 
 /* How many keys the transaction has read or written so far. */
 unsigned int store_txn_keys(const struct store_ctx *ctx);
@@ -53,7 +55,7 @@ void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint
 /*
  * Ends the transaction.  0 if all changes took effect, else none did:
  *   -ECANCELED what it has read was changed meanwhile: begin again
- *   -E2BIG     more than STORE_TXN_KEYS keys or STORE_TXN_BYTES
+ *   -E2BIG     more than STORE_TXN_KEYS keys, STORE_TXN_BYTES or STORE_TXN_HUGE
  *   -EFBIG     the records of its changes do not fit the change feed
  *   -EAGAIN    it lacks room, and waits: store_waits_as()
  *   -ENOSPC, -EBUSY, -ENOMEM

@@ -60,7 +60,7 @@ static bool has_word(const char *list, const char *word)
 
 /* ---- the machine --------------------------------------------------------- */
 
-static bool machine_is_short(const char *root, bytes *least)
+static bool machine_is_short(const char *root, bytes more, bytes *least)
 {
 	bytes total = 0, available = 0;
 	char line[128];
@@ -74,7 +74,7 @@ static bool machine_is_short(const char *root, bytes *least)
 		sscanf(line, "MemAvailable: %llu", &available);
 	}
 	fclose(f);
-	return available && available < total / RESERVE_SHARE;
+	return available && available < total / RESERVE_SHARE + more / 1024;
 }
 
 /* ---- one cgroup ---------------------------------------------------------- */
@@ -121,7 +121,7 @@ uint64_t memory_reserve(uint64_t whole)
 }
 
 /* Lowers *least to the limit if that is less. */
-static bool cgroup_is_short(const struct version *v, const char *dir, bytes *least)
+static bool cgroup_is_short(const struct version *v, const char *dir, bytes more, bytes *least)
 {
 	bytes limit = read_number(dir, v->limit[0]), high = read_number(dir, v->limit[1]), used,
 	      cache;
@@ -133,6 +133,7 @@ static bool cgroup_is_short(const struct version *v, const char *dir, bytes *lea
 	used = limit == UNLIMITED ? UNLIMITED : read_number(dir, v->usage);
 	if (used == UNLIMITED)
 		return false;
+	used += more;
 	if (used + memory_reserve(limit) <= limit)
 		return false;
 	cache = reclaimable(v, dir);
@@ -186,7 +187,7 @@ static bool find_mount(const char *root, const struct version *v, char *top, cha
 }
 
 /* Checks the cgroup of this process and its parents up to the mounted root. */
-static bool hierarchy_is_short(const char *root, const struct version *v, bytes *least)
+static bool hierarchy_is_short(const char *root, const struct version *v, bytes more, bytes *least)
 {
 	char path[PATH_MAX] = "", top[PATH_MAX], at[PATH_MAX], dir[3 * PATH_MAX];
 	bool is_short = false;
@@ -201,39 +202,39 @@ static bool hierarchy_is_short(const char *root, const struct version *v, bytes 
 	base = strlen(dir);
 	snprintf(dir + base, sizeof(dir) - base, "%s", path + above);
 	for (;;) {
-		is_short |= cgroup_is_short(v, dir, least);
+		is_short |= cgroup_is_short(v, dir, more, least);
 		if (!strrchr(dir + base, '/'))
 			return is_short;
 		*strrchr(dir + base, '/') = '\0';
 	}
 }
 
-static bool look(const char *root, bytes *least)
+static bool look(const char *root, bytes more, bytes *least)
 {
-	bool is_short = machine_is_short(root, least);
+	bool is_short = machine_is_short(root, more, least);
 
 	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++)
-		is_short |= hierarchy_is_short(root, &versions[i], least);
+		is_short |= hierarchy_is_short(root, &versions[i], more, least);
 	return is_short;
 }
 
-bool memory_is_short_below(const char *root)
+bool memory_is_short_below(const char *root, uint64_t more)
 {
 	bytes least = UNLIMITED;
 
-	return look(root, &least);
+	return look(root, more, &least);
 }
 
-bool memory_is_short(void)
+bool memory_is_short(uint64_t more)
 {
-	return memory_is_short_below("");
+	return memory_is_short_below("", more);
 }
 
 uint64_t memory_whole_below(const char *root)
 {
 	bytes least = UNLIMITED;
 
-	look(root, &least);
+	look(root, 0, &least);
 	return least;
 }
 

@@ -10,12 +10,12 @@
 #include <stdint.h>
 
 /*
- * Is so little memory left that the store must not grow?  A twentieth of the machine's memory is
- * kept free; of each cgroup with a limit (version 1 or 2, including all parents) a twentieth of the
- * limit, and at least what a restart and a save need.  The kernel cannot reclaim the pages of the
- * store, and kills processes of a cgroup that exceeds its limit.
+ * Is so little memory left that the store must not grow by `more` bytes, or at all?  A twentieth of
+ * the machine's memory is kept free; of each cgroup with a limit (version 1 or 2, including all
+ * parents) a twentieth of the limit, and at least what a restart and a save need.  The kernel
+ * cannot reclaim the pages of the store, and kills processes of a cgroup that exceeds its limit.
  */
-bool memory_is_short(void);
+bool memory_is_short(uint64_t more);
 
 /* What is kept free of so much memory of a cgroup, for all else than the store. */
 uint64_t memory_reserve(uint64_t whole);
@@ -27,7 +27,7 @@ uint64_t memory_whole(void);
 unsigned int cpus_usable(void);
 
 /* Memory, with files of /proc and cgroups below the directory `root`: for tests. */
-bool memory_is_short_below(const char *root);
+bool memory_is_short_below(const char *root, uint64_t more);
 uint64_t memory_whole_below(const char *root);
 
 #endif

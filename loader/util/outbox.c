@@ -60,6 +60,11 @@ static void chunk_free(struct outbox_chunk *c)
 		free(c);
 		return;
 	}
+	if (c->data != c->bytes) {
+		free(c->data);
+		free(c);
+		return;
+	}
 	if (c->cap != CHUNK_BYTES || cached == CACHE_CHUNKS) {
 		free(c);
 		return;
@@ -134,6 +139,18 @@ char *outbox_reserve_chunk(struct outbox *o, size_t n)
 		return c->data + c->len;
 	c = chunk_new(n);
 	return add_chunk(o, c) ? c->data : NULL;
+}
+
+void outbox_give(struct outbox *o, char *bytes, size_t len)
+{
+	struct outbox_chunk *c = may_append(o, len) ? malloc(sizeof(*c)) : NULL;
+
+	if (c)
+		*c = (struct outbox_chunk){ .len = len, .cap = len, .data = bytes, .users = 1 };
+	else
+		free(bytes);
+	if (!o->failed && add_chunk(o, c))
+		o->bytes += len;
 }
 
 /* Few bytes behind others need no chunk of their own.  False: they do. */

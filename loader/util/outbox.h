@@ -18,7 +18,7 @@
 struct outbox_chunk {
 	struct outbox_chunk *next;
 	size_t start, len, cap;	 /* data[start..len) is not yet sent */
-	char *data;		 /* `bytes`, or those of another chunk */
+	char *data;		 /* `bytes`, those of another chunk, or what outbox_give() took */
 	struct outbox_chunk *of; /* that chunk, which it keeps; NULL: its own */
 	unsigned int users;	 /* the list that it is in, and chunks that have its bytes */
 	char bytes[];
@@ -70,6 +70,9 @@ static inline void outbox_append(struct outbox *o, const void *bytes, size_t len
 	memcpy(at, bytes, len);
 	outbox_used(o, len);
 }
+
+/* Appends memory that malloc() has returned, and frees it when it was sent. */
+void outbox_give(struct outbox *o, char *bytes, size_t len);
 
 /* Moves or copies all of `from` behind `to`; it is empty then.  If it has failed, `to` fails. */
 void outbox_splice(struct outbox *to, struct outbox *from);

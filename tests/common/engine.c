@@ -16,11 +16,11 @@
 	}
 
 const struct engine_map engine_maps[] = {
-	MAP(xkv_index),	      OF_MAPS(xkv_pages),    MAP(xkv_classes), MAP(xkv_once),
-	MAP(xkv_config),      MAP(xkv_secret),	     MAP(xkv_hot),     MAP(xkv_counters),
-	MAP(xkv_frames),      MAP(xkv_batch),	     MAP(xkv_txn),     OF_MAPS(xkv_feed),
-	MAP(xkv_databases),   MAP(xkv_tally),	     MAP(xkv_lookups), MAP(xkv_atomic),
-	MAP(xkv_atomic_xkvd), OF_MAPS(xkv_txn_more),
+	MAP(xkv_index),	      OF_MAPS(xkv_pages),    MAP(xkv_classes),	 MAP(xkv_once),
+	MAP(xkv_config),      MAP(xkv_secret),	     MAP(xkv_hot),	 MAP(xkv_counters),
+	MAP(xkv_frames),      MAP(xkv_batch),	     MAP(xkv_txn),	 OF_MAPS(xkv_feed),
+	MAP(xkv_databases),   MAP(xkv_tally),	     MAP(xkv_lookups),	 MAP(xkv_atomic),
+	MAP(xkv_atomic_xkvd), OF_MAPS(xkv_txn_more), OF_MAPS(xkv_tails),
 };
 const unsigned int engine_map_count = sizeof(engine_maps) / sizeof(engine_maps[0]);
 

@@ -8,7 +8,7 @@
 
 /* A file; it holds what the calls below added since begin_file(). */
 struct file {
-	uint8_t bytes[3 << 20];
+	uint8_t bytes[8 << 20];
 	size_t len;
 };
 

@@ -350,6 +350,16 @@ int bpf_map_get_fd_by_id(__u32 id)
 	return fd < 0 ? failed(ENOENT) : fd;
 }
 
+/* Of an inner map only how many elements of a page it has. */
+int bpf_obj_get_info_by_fd(int fd, void *info, __u32 *len)
+{
+	off_t bytes = lseek(fd, 0, SEEK_END);
+
+	memset(info, 0, *len);
+	((struct bpf_map_info *)info)->max_entries = (__u32)(bytes / XKV_PAGE_BYTES);
+	return bytes < 0 ? -errno : 0;
+}
+
 int libbpf_num_possible_cpus(void)
 {
 	return CPUS;

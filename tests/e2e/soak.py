@@ -44,7 +44,7 @@ from test_e2e_memory import MB, used
 POLICIES = ["noeviction", "allkeys-lru", "allkeys-lfu", "allkeys-random",
             "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"]
 # Answers of RESP that are no failure: the store is full, the key contended, the value at its limit.
-REFUSALS = re.compile(r"OOM|BUSY|larger than 1 MiB|string exceeds")
+REFUSALS = re.compile(r"OOM|BUSY|string exceeds")
 STATUSES = {proto.OK, proto.MISS, proto.NOT_STORED, proto.TOO_LARGE, proto.PAD, proto.NO_MEMORY,
             proto.BUSY}
 NO_CONNECTION = (redis.ConnectionError, redis.TimeoutError, OSError)

@@ -16,7 +16,7 @@ from conftest import BUILD, SERVER6, Xkvd, run, wait_for
 
 MAPS = ["xkv_index", "xkv_pages", "xkv_classes", "xkv_once", "xkv_config", "xkv_secret",
         "xkv_hot", "xkv_counters", "xkv_frames", "xkv_batch", "xkv_txn", "xkv_txn_more",
-        "xkv_databases", "xkv_feed", "xkv_tally"]
+        "xkv_databases", "xkv_feed", "xkv_tally", "xkv_tails"]
 PINS = MAPS + ["entries", "dump"]  # iterators that print the entries
 NATIVE, GENERIC = 1, 2  # IFLA_XDP_ATTACHED
 GLOBALS = "/sys/fs/bpf/xdp/globals"

@@ -308,14 +308,6 @@ def test_every_size_where_values_stop_to_fit(daemon, key):
     assert not wrong, f"sizes {wrong[0]} to {wrong[-1]}"
 
 
-def test_the_largest_value_has_an_end(daemon):
-    redis = daemon.redis()
-    redis.set("kept", "as it was")
-    with pytest.raises(redis_py.ResponseError, match="larger than 1 MiB"):
-        redis.set("kept", bytes(1_048_577))
-    assert redis.get("kept") == b"as it was"
-
-
 def test_many_large_values_and_back(daemon):
     """Their memory is reused: sixty values of 1 MiB in succession do not need sixty pages."""
     redis = daemon.redis()

@@ -24,7 +24,7 @@ static int take_key(void *arg, const struct rdb_key *k)
 {
 	uint64_t *sum = arg;
 
-	if (k->key_len > XKV_LONG_KEY_MAX || k->value_len > XKV_VALUE_MAX)
+	if (k->key_len > XKV_LONG_KEY_MAX || k->value_len > XKV_HUGE_MAX)
 		abort();
 	*sum = crc64(*sum, k->key, k->key_len);
 	*sum = crc64(*sum, k->value, k->value_len);

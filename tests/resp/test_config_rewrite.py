@@ -66,8 +66,8 @@ def test_names_in_quotes(tmp_path):
 
 def test_config_set_names_what_was_wrong(tmp_path):
     with in_memory(tmp_path) as daemon, daemon.connect() as c:
-        for pairs in (("proto-max-bulk-len", "512mb", "client-query-buffer-limit", "1mb"),
-                      ("client-query-buffer-limit", "1mb", "timeout", 5)):
+        for pairs in (("udp-token", "00112233445566778899aabbccddeeff", "timeout", 5),
+                      ("udp-token", "0" * 32, "client-query-buffer-limit", "1mb")):
             error = c.call("CONFIG", "SET", *pairs)
             assert b"related to argument '%s'" % pairs[0].encode() in error, error
 

@@ -139,10 +139,3 @@ def test_damaged_payloads(clients):
         with pytest.raises(Exception, match="Bad data format"):
             ours.restore("new", 0, body + footer + crc64(body + footer))
     assert ours.exists("new") == 0
-
-
-def test_too_long_for_us(clients):
-    ours, theirs = clients
-    theirs.set("k", b"z" * ((1 << 20) + 1))
-    with pytest.raises(Exception, match="string exceeds maximum allowed size"):
-        ours.restore("k", 0, theirs.dump("k"))

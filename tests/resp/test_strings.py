@@ -68,7 +68,7 @@ SEQUENCES = {
         SETRANGE k %(BIG)s x
         SETRANGE k %(SMALL)s x
         SETRANGE k 9223372036854775808 x
-        SETRANGE new 2097153 x
+        SETRANGE new 536870912 x
         EXISTS new
         GET k
         EXPIRE k 100
@@ -205,6 +205,7 @@ def test_random_commands(pair):
 
 
 def test_the_largest_value(own):
+    assert own.call("CONFIG", "SET", "proto-max-bulk-len", "1mb") == b"+OK\r\n"
     assert own.call("SETRANGE", "k", 2**20 - 1, "x") == b":1048576\r\n"
     for offset in 2**20, 2**20 - 1, 2**62, 2**63 - 1:
         assert own.call("SETRANGE", "k", offset, "xy") == TOO_LONG
@@ -213,6 +214,7 @@ def test_the_largest_value(own):
     assert own.call("EXISTS", "none") == b":0\r\n"
     assert own.call("GETRANGE", "k", -2, -1) == b"$2\r\n\0x\r\n"
     assert own.call("APPEND", "k", "x") == TOO_LONG
+    assert own.call("CONFIG", "SET", "proto-max-bulk-len", "512mb") == b"+OK\r\n"
 
 
 def test_lcs_of_long_values(xkv, own):

@@ -396,17 +396,17 @@ static bool reuse_one(uint8_t opcode, const void *key)
  */
 static void test_references_that_are_none(void **state)
 {
-	uint8_t *value = calloc(1, XKV_VALUE_MAX);
+	static const uint8_t bytes[XKV_VALUE_MAX];
+	struct large value = { 0 };
 	struct xkv_slot *slot, *forged;
 	struct slot_copy copy;
 	uint64_t ref;
 
 	(void)state;
 	open_masked_bed(~0ULL, ~0ULL);
-	assert_non_null(value);
-	assert_int_equal(store_set(bed.ctx, "k", 1, value, XKV_VALUE_MAX, 0, 0, 0, NULL), 0);
+	assert_int_equal(store_set(bed.ctx, "k", 1, bytes, XKV_VALUE_MAX, 0, 0, 0, NULL), 0);
 	slot = bed_slot(&bed, "k", 1);
-	assert_true(slot_copy(bed.st, bed_ref(&bed, slot), &copy, value));
+	assert_true(slot_copy(bed.st, bed_ref(&bed, slot), &copy, &value));
 	ref = XKV_REF(XKV_REF_PAGE(bed_ref(&bed, slot)), 0);
 	assert_null(slot_of(bed.st, XKV_REF(XKV_PAGES_MAX, 64)));
 	assert_null(slot_of(bed.st, ref | (XKV_PAGE_BYTES - 8) >> 3));
@@ -418,13 +418,19 @@ static void test_references_that_are_none(void **state)
 	*forged = (struct xkv_slot){
 		.seq = 2, .key_len = 8, .value_len = 1000, .class = XKV_CLASS_LARGE
 	};
-	assert_true(slot_copy(bed.st, ref, &copy, value));
+	assert_true(slot_copy(bed.st, ref, &copy, &value));
 	forged->value_len = XKV_SLOT_WINDOW - 24;
-	assert_false(slot_copy(bed.st, ref, &copy, value));
+	assert_false(slot_copy(bed.st, ref, &copy, &value));
 	forged->value_len = XKV_VALUE_MAX;
-	assert_false(slot_copy(bed.st, ref, &copy, value));
+	assert_false(slot_copy(bed.st, ref, &copy, &value));
+	forged->value_len = XKV_VALUE_HUGE; /* in a page without a tail */
+	xkv_huge_page(forged)->huge = XKV_HUGE_MAX;
+	assert_false(slot_copy(bed.st, ref, &copy, &value));
+	xkv_huge_page(forged)->huge = ~0U;
+	assert_false(slot_copy(bed.st, ref, &copy, &value));
+	xkv_huge_page(forged)->huge = 0;
 	memset(forged, 0, sizeof(*forged));
-	free(value);
+	large_free(&value);
 }
 
 /*

@@ -87,26 +87,26 @@ static void test_too_long(void **state)
 }
 
 /* A long key takes nothing away from its value. */
-static void largest(size_t key_len, bool txn)
+static void largest(size_t key_len, size_t most, bool txn)
 {
-	static const uint8_t too_much[XKV_VALUE_MAX + 1];
+	static const uint8_t bytes[5 << 20];
 	const void *key = key_of(key_len, 'a');
-	size_t most = XKV_VALUE_MAX;
 	uint64_t len;
 
+	store_append_limit(bed.st, most);
 	if (txn)
 		assert_int_equal(store_txn_begin(bed.ctx), 0);
-	assert_int_equal(store_set(bed.ctx, key, key_len, too_much, most + 1, 0, 0, 0, NULL),
+	assert_int_equal(store_set(bed.ctx, key, key_len, bytes, XKV_HUGE_MAX + 1UL, 0, 0, 0, NULL),
 			 -EMSGSIZE);
 	is_missing(key, key_len);
-	assert_int_equal(store_set(bed.ctx, key, key_len, zeros, most, 0, 0, 0, NULL), 0);
-	holds_bytes(key, key_len, zeros, most);
+	assert_int_equal(store_set(bed.ctx, key, key_len, bytes, most, 0, 0, 0, NULL), 0);
+	holds_bytes(key, key_len, bytes, most);
 	assert_int_equal(store_append(bed.ctx, key, key_len, "1", 1, &len), -EMSGSIZE);
 	assert_int_equal(store_append(bed.ctx, key, key_len, "", 0, &len), 0);
 	assert_int_equal(len, most);
 	if (txn)
 		assert_int_equal(store_txn_commit(bed.ctx), 0);
-	holds_bytes(key, key_len, zeros, most);
+	holds_bytes(key, key_len, bytes, most);
 	assert_int_equal(store_delete(bed.ctx, key, key_len, NULL), 0);
 }
 
@@ -114,10 +114,13 @@ static void test_largest_values(void **state)
 {
 	(void)state;
 	for (int txn = 0; txn < 2; txn++) {
-		largest(0, txn);
-		largest(251, txn);
-		largest(XKV_LONG_KEY_MAX, txn);
+		for (size_t most = XKV_VALUE_MAX; most <= 5 * XKV_VALUE_MAX; most += 4 << 20) {
+			largest(0, most, txn);
+			largest(251, most, txn);
+			largest(XKV_LONG_KEY_MAX, most, txn);
+		}
 	}
+	store_append_limit(bed.st, XKV_HUGE_MAX);
 }
 
 /* What INCR and APPEND read, of long keys and of large values, is no read and no use. */

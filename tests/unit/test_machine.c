@@ -41,7 +41,7 @@ __attribute__((format(printf, 2, 3))) static void put(const char *name, const ch
 
 static bool is_short(void)
 {
-	return memory_is_short_below(root);
+	return memory_is_short_below(root, 0);
 }
 
 static int empty_tree(void **state)
@@ -182,7 +182,7 @@ static void test_version_1(void **state)
 static void test_real_files(void **state)
 {
 	(void)state;
-	memory_is_short(); /* whatever it says */
+	memory_is_short(0); /* whatever it says */
 }
 
 static void test_cpus(void **state)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <liblzf/lzf.h>
@@ -188,9 +189,22 @@ static unsigned int add_lzf(const void *data, unsigned int len)
 	return n;
 }
 
+/* The length of a value that is too long, and as many bytes as it may be made of. */
+static void add_huge(void)
+{
+	static uint8_t packed[(XKV_HUGE_MAX + 1) / 88 + 1];
+	const uint32_t lengths[] = { htobe32(sizeof(packed)), htobe32(XKV_HUGE_MAX + 1) };
+
+	ADD("\xc3\x80");
+	add(&lengths[0], 4);
+	ADD("\x80");
+	add(&lengths[1], 4);
+	add(packed, sizeof(packed));
+}
+
 static void test_lzf(void **state)
 {
-	static uint8_t zeros[XKV_VALUE_MAX + 1];
+	static uint8_t zeros[XKV_VALUE_MAX];
 	char lines[256];
 	size_t at;
 
@@ -205,14 +219,15 @@ static void test_lzf(void **state)
 	at = file.len;
 	ADD("\x00\x01"
 	    "c");
-	add_lzf(zeros, XKV_VALUE_MAX + 1);
+	add_huge();
 	ADD("\x00\x01"
 	    "d\x01"
 	    "d");
 	end_file();
 	snprintf(lines, sizeof(lines),
 		 "%.30s=valuevaluevaluevaluevaluevalue\nb=[1048576]\n"
-		 "%zu: the value of the key \"c\" has 1048577 bytes; xkv's have at most 1048576\n"
+		 "%zu: the value of the key \"c\" has 536870913 bytes; "
+		 "xkv's have at most 536870912\n"
 		 "d=d\n",
 		 "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk", at);
 	expect(lines);
