@@ -21,7 +21,9 @@ LIMITS = ("--maxmemory", "0", "--maxmemory-clients", "0", "--client-output-buffe
 
 
 def noise(size, seed=0):
-    return random.Random(size * 1000 + seed).randbytes(size)
+    """Random bytes; of more than 32 MiB, which Python cannot make at once, pieces of odd length."""
+    piece = random.Random(size * 1000 + seed).randbytes(min(size, 32 * MIB - 1))
+    return (piece * (size // len(piece) + 1))[:size]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def test_a_value_is_what_was_set(one, size):
         want = value[first:][:10] if first < 0 else value[first:last + 1]
         assert r.getrange("k", first, last) == want
     assert r.getbit("k", 8 * size - 1) == value[-1] & 1
-    assert r.getbit("k", 8 * size) == 0
+    assert size == 512 * MIB or r.getbit("k", 8 * size) == 0  # else the offset is out of range
     assert r.expire("k", 1000) and r.ttl("k") == 1000
     udp = d.udp("10.77.0.1")
     assert udp.get(b"k").status == 3  # TOO_LARGE
