@@ -192,6 +192,7 @@ static __always_inline void obey_mtu(struct xkv_flow *f, const struct segment *s
 __noinline int stray_error(struct xdp_md *ctx, struct segment *s)
 {
 	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+	struct xkv_flow_key key;
 	struct told t = {};
 	struct xkv_flow *f;
 	void *cursor;
@@ -203,7 +204,8 @@ __noinline int stray_error(struct xdp_md *ctx, struct segment *s)
 		    ? !told4(s, &t, &p, cursor)
 		    : p.hosts.proto != bpf_htons(ETH_P_IPV6) || !told6(s, &t, &p, cursor))
 		return 0;
-	f = bpf_map_lookup_elem(&xkv_flows, &s->key);
+	key = s->key; /* kernel 6.1 takes no argument of a function */
+	f = bpf_map_lookup_elem(&xkv_flows, &key);
 	if (!f || !flow_lock(f))
 		return 0;
 	old = *t.seq;
