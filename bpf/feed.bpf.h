@@ -129,15 +129,21 @@ __noinline __u64 feed_reserve(__u64 bytes)
 __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 frees)
 {
 	__u32 what = kind & 0xff, key_len, value_len;
-	bool has_value;
-	struct xkv_slot *slot = slot_at(ref);
 	struct xkv_feed_record *r, head = {};
-	struct xkv_config *cfg = config();
 	struct xkv_feed *f = feed();
+	struct xkv_config *cfg;
+	struct xkv_slot *slot;
+	bool has_value;
 
-	if (!f || !slot)
+	if (!f)
 		return 0;
 	r = (struct xkv_feed_record *)&f->data[feed_offset(at)];
+	r->version = version; /* first what is in registers: the chain of calls leaves 32 bytes */
+	r->frees = frees;
+	slot = slot_at(ref);
+	cfg = config();
+	if (!slot)
+		return 0;
 	key_len = what == XKV_FEED_MOVE ? 0 : slot->key_len;
 	has_value = feed_has_value(what, key_len, kind >> 8 & XKV_FEED_LEAN);
 	value_len = has_value ? slot->value_len : 0;
@@ -146,10 +152,8 @@ __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 
 	head.flags = kind >> 8;
 	head.key_len = key_len;
 	head.frontend = kind >> 16;
-	r->version = version;
 	r->expire_ms = slot->expire_ms;
 	r->ref = value_len > XKV_FEED_INLINE ? ref : 0;
-	r->frees = frees;
 	r->value_len = value_len;
 	r->cause = kind >> 24;
 	r->op_flags = kind >> 32;

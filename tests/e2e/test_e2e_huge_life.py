@@ -18,6 +18,11 @@ def noise(size, seed=0):
     return random.Random(size * 1000 + seed).randbytes(size)
 
 
+def sound(d):
+    checked = d.check()
+    assert checked.returncode == 0, checked.stdout
+
+
 def memory_of(r):
     return int(r.info("memory")["used_memory"])
 
@@ -53,7 +58,7 @@ def test_maxmemory(xkvd, policy):
         assert not r.exists("large")
         r.mset(small)  # the memory is there for small entries
         assert r.dbsize() >= 1000
-    d.check()
+    sound(d)
 
 
 def test_kill_while_values_come_and_go(xkvd):
@@ -89,10 +94,10 @@ def test_kill_while_values_come_and_go(xkvd):
         r = d.redis()
         for key in r.keys():
             assert r.get(key) in values
-        d.check()
+        sound(d)
     r.flushall()
     wait_for(lambda: memory_of(r) < 40 * MIB, 15, "the memory is free again")
-    d.check()
+    sound(d)
 
 
 def test_snapshot(xkvd, stock):
@@ -115,7 +120,7 @@ def test_snapshot(xkvd, stock):
     values[b"z"] = b"z" * 20 * MIB
     r = d.redis()
     assert {key: r.get(key) for key in r.keys()} == values
-    d.check()
+    sound(d)
 
 
 def test_write_log(xkvd):
@@ -143,4 +148,4 @@ def test_write_log(xkvd):
         d.start()
         r = d.redis()
         assert {key: r.get(key) for key in r.keys()} == want
-        d.check()
+        sound(d)

@@ -243,10 +243,13 @@ cat >"$TMP/client.c" <<'END'
 #include <stdio.h>
 int main(void) { return puts(xkv_strerror(0)) < 0; }
 END
-export PKG_CONFIG_PATH=$TMP/root/usr/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$TMP/root
+# Not exported: make would find other libraries, and build anew what other tests run.
+installed() {
+	PKG_CONFIG_PATH=$TMP/root/usr/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$TMP/root pkg-config "$@"
+}
 if command -v pkg-config >/dev/null && [[ $XKV_BUILD != */san ]]; then
 	# shellcheck disable=SC2046 # words on purpose
-	gcc -Wall -Werror "$TMP/client.c" $(pkg-config --cflags --libs libxkv) -o "$TMP/client" ||
+	gcc -Wall -Werror "$TMP/client.c" $(installed --cflags --libs libxkv) -o "$TMP/client" ||
 		fail "a program builds against what was installed"
 	LD_LIBRARY_PATH=$TMP/root/usr/lib "$TMP/client" >/dev/null || fail "the program runs"
 fi
