@@ -514,15 +514,12 @@ void feed_ends_with_xkvd(struct feed_reader *r)
 
 static int feed_ask(struct feed_reader *r, uint64_t flags)
 {
-	int ret = 0;
-
 	pthread_mutex_lock(&r->st->feed.lock);
 	r->place->flags |= flags;
 	feed_follow(r->st);
-	if (flags & XKV_READER_BEFORE)
-		ret = programs_wait(r->st);
 	pthread_mutex_unlock(&r->st->feed.lock);
-	return ret;
+	/* without the lock: others give back meanwhile what they have read */
+	return flags & XKV_READER_BEFORE ? programs_wait(r->st) : 0;
 }
 
 void feed_keys_only(struct feed_reader *r)
