@@ -121,6 +121,7 @@ static void on_exit_signal(struct ev_loop *loop, ev_signal *w, int events)
 		_exit(1);
 	}
 	h->signalled = monotonic_seconds();
+	second_signal_exits(h, true); /* one that the loop catches now would be lost in a save */
 	log_notice("received %s, shutting down", w->signum == SIGINT ? "SIGINT" : "SIGTERM");
 	server_shutdown(s, SHUTDOWN_BY_RULES, false);
 }
