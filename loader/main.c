@@ -658,7 +658,7 @@ static int find_interface(const struct config *cfg, char *err)
 }
 
 /* A client that has come over HTTP. */
-static void adopt_client(void *server, int fd, const struct sockaddr *peer)
+static void adopt_client(void *server, int fd, const struct sockaddr_storage *peer)
 {
 	server_adopt(server, fd, peer);
 }

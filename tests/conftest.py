@@ -52,6 +52,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
 
 
+def needs_http():
+    """Skips where xkvd has no HTTP."""
+    if "libmicrohttpd" not in run("ldd", BUILD / "xkvd").stdout:
+        pytest.skip("this xkvd was built without libmicrohttpd")
+
+
 def in_long(*values):
     """A parameter's value that only `make check-long` tries."""
     return pytest.param(*values, marks=pytest.mark.long)

@@ -6,6 +6,7 @@ with its engine in user space (tests/common/engine.h), a daemon whose command li
 (default build/tests/respd).
 """
 import contextlib
+import http.client
 import os
 import secrets
 import shlex
@@ -220,6 +221,27 @@ def in_kernel(place, *options):
             daemon.process.kill()
             daemon.process.wait()
         subprocess.run([argv[0], "--detach", *argv[1:]], check=True, stderr=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def with_web(place, *options):
+    """The same, with HTTP at the port `web`."""
+    conftest.needs_http()
+    web = free_port()
+    with in_kernel(place, "--http-port", str(web), *options) as daemon:
+        daemon.web = web
+        yield daemon
+
+
+def web_request(daemon, method, path, body=None, headers=None, timeout=20):
+    """Status, headers and body."""
+    conn = http.client.HTTPConnection("127.0.0.1", daemon.web, timeout=timeout)
+    try:
+        conn.request(method, path, body, headers or {})
+        answer = conn.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        conn.close()
 
 
 @contextlib.contextmanager

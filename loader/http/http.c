@@ -126,7 +126,7 @@ static void let_in(struct http *h)
 		}
 		n = h->newcomer[--h->newcomers];
 		pthread_mutex_unlock(&h->lock);
-		h->adopt(h->arg, n.fd, (struct sockaddr *)&n.address);
+		h->adopt(h->arg, n.fd, &n.address);
 	}
 }
 
@@ -365,35 +365,15 @@ static enum MHD_Result begin_commands(struct http *h, struct MHD_Connection *c, 
 	return v->relay ? MHD_YES : MHD_NO;
 }
 
-/* An IPv4 address that came to an IPv6 socket (`http-bind ::`) is one for `allow`, too. */
-static struct sockaddr_storage address_of(struct MHD_Connection *c)
-{
-	const struct sockaddr *peer =
-		MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
-	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)peer;
-	struct sockaddr_storage address = { 0 };
-	struct sockaddr_in *in = (struct sockaddr_in *)&address;
-
-	if (peer->sa_family == AF_INET) {
-		memcpy(&address, peer, sizeof(struct sockaddr_in));
-	} else if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
-		in->sin_family = AF_INET;
-		in->sin_port = in6->sin6_port;
-		memcpy(&in->sin_addr, in6->sin6_addr.s6_addr + 12, sizeof(in->sin_addr));
-	} else {
-		memcpy(&address, peer, sizeof(struct sockaddr_in6));
-	}
-	return address;
-}
-
 /* To the server, as a client at the visitor's address. */
-static bool hand_over(struct http *h, struct MHD_Connection *c, int fd)
+static bool hand_over(struct http *h, const struct visitor *v, int fd)
 {
-	struct newcomer n = { .fd = fd, .address = address_of(c) };
-	bool room;
+	struct newcomer n = { .fd = fd };
+	socklen_t len = sizeof(n.address);
+	bool room = !getpeername(v->fd, (struct sockaddr *)&n.address, &len); /* else it has gone */
 
 	pthread_mutex_lock(&h->lock);
-	room = h->newcomers < HTTP_CONNECTIONS; /* whoever gave up may still be among them */
+	room &= h->newcomers < HTTP_CONNECTIONS; /* whoever gave up may still be among them */
 	if (room)
 		h->newcomer[h->newcomers++] = n;
 	pthread_mutex_unlock(&h->lock);
@@ -414,7 +394,7 @@ static enum MHD_Result execute(struct http *h, struct MHD_Connection *c, struct 
 		explicit_bzero(password, strlen(password));
 	MHD_free(user);
 	MHD_free(password);
-	if (fd < 0 || !hand_over(h, c, fd))
+	if (fd < 0 || !hand_over(h, v, fd))
 		return reply(c, MHD_HTTP_SERVICE_UNAVAILABLE, "too many commands at once\n");
 	wait_for_it(h, v);
 	return MHD_YES;

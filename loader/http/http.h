@@ -42,7 +42,7 @@ void http_close(struct http *h);
 /* A text, malloc()ed; NULL: no memory. */
 typedef char *http_text_fn(void *arg, enum metrics_format format, size_t *len);
 /* Serves a client on `fd`, which becomes its own: server_adopt(). */
-typedef void http_adopt_fn(void *arg, int fd, const struct sockaddr *peer);
+typedef void http_adopt_fn(void *arg, int fd, const struct sockaddr_storage *peer);
 /* From now on /metrics and /command are answered, with what http_make() has from these. */
 void http_serve(struct http *h, http_text_fn *text, http_adopt_fn *adopt, void *arg);
 /* Readable when http_make() is to be called; it belongs to the server. */

@@ -95,17 +95,15 @@ void connection_unix(struct connection *conn, int fd)
 	*conn = (struct connection){ .transport = &unix_socket, .fd = fd };
 }
 
-bool connection_pair(struct connection *conn, int fd, const struct sockaddr *peer)
+bool connection_pair(struct connection *conn, int fd, const struct sockaddr_storage *peer)
 {
 	*conn = (struct connection){ .transport = &pair, .fd = fd };
-	conn->peer = calloc(1, sizeof(*conn->peer));
+	conn->peer = malloc(sizeof(*conn->peer));
 	if (!conn->peer) {
 		pair_close(conn);
 		return false;
 	}
-	memcpy(conn->peer, peer,
-	       peer->sa_family == AF_INET ? sizeof(struct sockaddr_in)
-					  : sizeof(struct sockaddr_in6));
+	*conn->peer = *peer;
 	return true;
 }
 
@@ -182,7 +180,10 @@ void address_text(const struct sockaddr *addr, char text[ADDRESS_TEXT])
 	} else if (addr->sa_family == AF_INET6) {
 		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
 
-		inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
+		bool mapped = IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr);
+
+		inet_ntop(mapped ? AF_INET : AF_INET6, in6->sin6_addr.s6_addr + (mapped ? 12 : 0),
+			  host, sizeof(host));
 		port = ntohs(in6->sin6_port);
 	}
 	snprintf(text, ADDRESS_TEXT, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);

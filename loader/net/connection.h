@@ -69,7 +69,7 @@ bool connection_is_unix(const struct connection *conn);
  * Takes over one end of a non-blocking pair of sockets, whose other end xkvd has itself, for a
  * client at this address.  False, and the socket is closed: no memory.
  */
-bool connection_pair(struct connection *conn, int fd, const struct sockaddr *peer);
+bool connection_pair(struct connection *conn, int fd, const struct sockaddr_storage *peer);
 
 enum peer_state { PEER_THERE, PEER_SENDS_NO_MORE, PEER_GONE };
 enum peer_state connection_peer(const struct connection *conn);

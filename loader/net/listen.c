@@ -149,14 +149,14 @@ static void accepted(const struct listener *l, struct connection conn, const str
 	worker_wake(w);
 }
 
-void server_adopt(struct server *s, int fd, const struct sockaddr *peer)
+void server_adopt(struct server *s, int fd, const struct sockaddr_storage *peer)
 {
 	const struct listener none = { .kind = LISTEN_UNIX, .srv = s };
 	struct connection conn;
 
 	worker_take_all(s->worker[0]);
 	if (connection_pair(&conn, fd, peer))
-		accepted(&none, conn, peer);
+		accepted(&none, conn, (const struct sockaddr *)peer);
 }
 
 static void on_connection(struct ev_loop *loop, ev_io *w, int events)

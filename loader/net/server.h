@@ -80,7 +80,7 @@ void server_follow_addresses(struct server *s);
  * it had connected by TCP.  `fd` is an end of a non-blocking pair of sockets, and is the server's
  * from now on.
  */
-void server_adopt(struct server *s, int fd, const struct sockaddr *peer);
+void server_adopt(struct server *s, int fd, const struct sockaddr_storage *peer);
 
 /*
  * Calls cb whenever `fd` (not owned) is readable, until the server is freed, and while it returns

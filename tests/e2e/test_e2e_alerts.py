@@ -12,7 +12,7 @@ import struct
 import metrics
 import pytest
 import redis as redis_py
-from conftest import BUILD, ROOT, SERVER, run, wait_for
+from conftest import BUILD, ROOT, SERVER, needs_http, run, wait_for
 from prometheus import ALERTS, Prometheus
 
 pytestmark = pytest.mark.seconds(60)
@@ -23,8 +23,7 @@ RULES = re.findall(r"- alert: (\w+)\n(.*?)(?=\n +- alert|\Z)", ALERTS.read_text(
 
 @pytest.fixture(scope="module")
 def prometheus(bed, tmp_path_factory):
-    if "libmicrohttpd" not in run("ldd", BUILD / "xkvd").stdout:
-        pytest.skip("this xkvd was built without libmicrohttpd")
+    needs_http()
     p = Prometheus(tmp_path_factory.mktemp("prometheus"), ASK, WEB,
                    lambda *argv, **more: bed.popen("server", *argv, **more),
                    lambda port: bed.tcp("server", "127.0.0.1", port), ALERTS)

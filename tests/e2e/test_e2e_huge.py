@@ -3,34 +3,25 @@
 # tests/run: seconds 30
 """Values that are larger than a page of the store: up to 512 MiB, over TCP."""
 import hashlib
-import random
 import re
 from pathlib import Path
 
 import pytest
 import redis as redis_py
 from conftest import StockRedis, in_long, wait_for
+from huge import LIMITS, MIB, memory_of, noise, sound
 
-MIB = 1 << 20
 PAGE = 2 * MIB
 # around 1 MiB, which programs make at most; a page; one page more; and some pages
 SIZES = [MIB, MIB + 1, PAGE - 4096 - 24 - 8, PAGE - 4096, 2 * PAGE - 4000, 16 * MIB + 1]
 MORE = [MIB - 1, 1_200_000, PAGE, 2 * PAGE - 4300, 5 * MIB + 3, 16 * MIB - 1, 512 * MIB]
 LONG_KEY = b"long" * 100
-LIMITS = ("--maxmemory", "0", "--maxmemory-clients", "0", "--client-output-buffer-limit",
-          "normal 0 0 0")
-
-
-def noise(size, seed=0):
-    """Random bytes; of more than 32 MiB, which Python cannot make at once, pieces of odd length."""
-    piece = random.Random(size * 1000 + seed).randbytes(min(size, 32 * MIB - 1))
-    return (piece * (size // len(piece) + 1))[:size]
 
 
 @pytest.fixture(scope="module")
 def one(xkvd_module):
     """A daemon that many cases share, and its client."""
-    d = xkvd_module(*LIMITS)
+    d = xkvd_module("--maxmemory", "0", *LIMITS)
     r = d.redis()
     return d, r
 
@@ -40,12 +31,7 @@ def is_sound(one):
     yield
     d, r = one
     r.flushall()
-    checked = d.check()
-    assert checked.returncode == 0, checked.stdout
-
-
-def memory_of(r):
-    return int(r.info("memory")["used_memory"])
+    sound(d)
 
 
 @pytest.mark.parametrize("size", [*SIZES, *map(in_long, MORE)])

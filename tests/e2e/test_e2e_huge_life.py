@@ -9,22 +9,7 @@ from pathlib import Path
 import pytest
 import redis as redis_py
 from conftest import LONG, wait_for
-
-MIB = 1 << 20
-LIMITS = ("--maxmemory-clients", "0", "--client-output-buffer-limit", "normal 0 0 0")
-
-
-def noise(size, seed=0):
-    return random.Random(size * 1000 + seed).randbytes(size)
-
-
-def sound(d):
-    checked = d.check()
-    assert checked.returncode == 0, checked.stdout
-
-
-def memory_of(r):
-    return int(r.info("memory")["used_memory"])
+from huge import LIMITS, MIB, memory_of, noise, sound
 
 
 @pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru"])

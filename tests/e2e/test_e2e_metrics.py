@@ -7,7 +7,7 @@ from pathlib import Path
 
 import metrics
 import pytest
-from conftest import BUILD, run, wait_for
+from conftest import BUILD, needs_http, wait_for
 
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 WEB = 9121
@@ -15,8 +15,7 @@ WEB = 9121
 
 @pytest.fixture(scope="module")
 def daemon(xkvd_module):
-    if "libmicrohttpd" not in run("ldd", BUILD / "xkvd").stdout:
-        pytest.skip("this xkvd was built without libmicrohttpd")
+    needs_http()
     return xkvd_module("--save", "", "--http-port", WEB, "--http-bind", "::",
                        "--tcp-fast-path", "on")
 

@@ -6,14 +6,12 @@
 import base64
 import concurrent.futures
 import contextlib
-import http.client
 import shutil
 import socket
 import time
 
 import pytest
-from conftest import BUILD, run
-from respserver import encode, free_port, in_kernel, wait_for
+from respserver import encode, wait_for, web_request, with_web
 
 pytest_plugins = ["respserver"]
 
@@ -24,12 +22,8 @@ LONG_COMMANDS = 65536  # RELAY_COMMANDS
 
 @pytest.fixture(scope="module")
 def daemon(privileged, no_process_stays, tmp_path_factory):
-    if "libmicrohttpd" not in run("ldd", BUILD / "xkvd").stdout:
-        pytest.skip("this xkvd was built without libmicrohttpd")
-    web = free_port()
-    with in_kernel(tmp_path_factory.mktemp("xkv"), "--http-port", str(web), "--maxmemory", "64mb",
-                   "--enable-debug-command", "local") as d:
-        d.web = web
+    with with_web(tmp_path_factory.mktemp("xkv"), "--maxmemory", "64mb", "--enable-debug-command",
+                  "local") as d:
         yield d
 
 
@@ -44,16 +38,6 @@ def own(daemon):
         yield c
 
 
-def request(daemon, method, path, body=None, headers=None, timeout=20):
-    conn = http.client.HTTPConnection("127.0.0.1", daemon.web, timeout=timeout)
-    try:
-        conn.request(method, path, body, headers or {})
-        answer = conn.getresponse()
-        return answer.status, answer.headers, answer.read()
-    finally:
-        conn.close()
-
-
 def basic(user, password):
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
@@ -64,7 +48,7 @@ def command(daemon, *commands, user=None, **headers):
     if user:
         headers["Authorization"] = basic(*user)
     body = b"".join(encode(*c) if isinstance(c, (list, tuple)) else c for c in commands)
-    status, _, answer = request(daemon, "POST", "/command", body, headers)
+    status, _, answer = web_request(daemon, "POST", "/command", body, headers)
     return status, answer
 
 
@@ -76,13 +60,13 @@ def replies(answer):
 
 
 def test_page(daemon):
-    status, headers, page = request(daemon, "GET", "/")
+    status, headers, page = web_request(daemon, "GET", "/")
     assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
     assert page.startswith(b"<!doctype html>") and page.endswith(b"</html>\n")
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert b"http:" not in page.replace(b"http://www.w3.org/2000/svg", b"")
     assert b"https:" not in page
-    assert request(daemon, "HEAD", "/")[0] == 200
+    assert web_request(daemon, "HEAD", "/")[0] == 200
 
 
 def test_commands(daemon, own):
@@ -128,9 +112,9 @@ def test_default_user_with_a_password(daemon, own):
                                      {"Content-Type": "application/x-www-form-urlencoded"}])
 def test_pages_of_others_cannot(daemon, own, headers):
     """A browser sends these types for any page, ours only after a question that gets no answer."""
-    assert request(daemon, "POST", "/command", encode("SET", "a", 1), headers)[0] == 415
-    assert request(daemon, "GET", "/command")[0] == 404
-    assert request(daemon, "OPTIONS", "/command", None,
+    assert web_request(daemon, "POST", "/command", encode("SET", "a", 1), headers)[0] == 415
+    assert web_request(daemon, "GET", "/command")[0] == 404
+    assert web_request(daemon, "OPTIONS", "/command", None,
                    {"Access-Control-Request-Method": "POST"})[0] == 405
     assert own.call("EXISTS", "a") == b":0\r\n"
 

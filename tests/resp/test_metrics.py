@@ -21,7 +21,7 @@ import metrics
 import pytest
 from conftest import BUILD, ROOT, run
 from prometheus import Prometheus
-from respserver import LUA_WAIT, free_port, in_kernel, wait_for
+from respserver import LUA_WAIT, free_port, in_kernel, wait_for, web_request, with_web
 
 pytest_plugins = ["respserver"]
 openmetrics = pytest.importorskip("prometheus_client.openmetrics.parser")
@@ -70,18 +70,7 @@ SAME = {
 @pytest.fixture(scope="module")
 def server(privileged, no_process_stays, tmp_path_factory):
     """Makes daemons with an HTTP port, `web`."""
-    if "libmicrohttpd" not in run("ldd", BUILD / "xkvd").stdout:
-        pytest.skip("this xkvd was built without libmicrohttpd")
-
-    @contextlib.contextmanager
-    def make(*options):
-        web = free_port()
-        place = tmp_path_factory.mktemp("xkv")
-        with in_kernel(place, "--http-port", str(web), *options) as daemon:
-            daemon.web = web
-            yield daemon
-
-    return make
+    return lambda *options: with_web(tmp_path_factory.mktemp("xkv"), *options)
 
 
 @pytest.fixture(scope="module")
@@ -92,13 +81,9 @@ def xkv(server):
 
 def get(daemon, path="/metrics", method="GET", timeout=10, **headers):
     """Status, headers and body."""
-    conn = http.client.HTTPConnection("127.0.0.1", daemon.web, timeout=timeout)
-    try:
-        conn.request(method, path, headers={k.replace("_", "-"): v for k, v in headers.items()})
-        answer = conn.getresponse()
-        return answer.status, answer.headers, answer.read().decode()
-    finally:
-        conn.close()
+    headers = {k.replace("_", "-"): v for k, v in headers.items()}
+    status, got, body = web_request(daemon, method, path, headers=headers, timeout=timeout)
+    return status, got, body.decode()
 
 
 def scrape(daemon):
