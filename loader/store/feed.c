@@ -473,21 +473,37 @@ static bool is_for(const struct feed_reader *r, const struct xkv_feed_record *re
 	       (rec->what == XKV_FEED_BEFORE && r->place->flags & XKV_READER_BEFORE);
 }
 
-static int next_change(struct feed_reader *r, struct feed_change *out)
+/* Bytes of the next record, 0 if there is none yet, or if it is not complete. */
+static uint32_t next_bytes(const struct feed_reader *r)
 {
 	struct xkv_feed *ring = r->st->feed.ring;
+
+	if (r->next == __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE))
+		return 0; /* of a full ring, that is where the oldest record stands */
+	return record_bytes(record_at(ring, r->next));
+}
+
+/*
+ * All before the next record has been read.  But for one of what a change has replaced: that may be
+ * in a slot, which is given back with the change's record, the one before.
+ */
+static void read_before(struct feed_reader *r, const struct xkv_feed_record *next)
+{
+	if (!r->holds && !(next && next->what == XKV_FEED_BEFORE && is_for(r, next)))
+		feed_done(r);
+}
+
+static int next_change(struct feed_reader *r, struct feed_change *out)
+{
 	const struct xkv_feed_record *rec;
 	uint32_t bytes;
 	int ret;
 
 	for (;;) {
-		if (!r->holds)
-			feed_done(r);
-		if (r->next == __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE))
-			return 0; /* of a full ring, that is where the oldest record stands */
-		rec = record_at(ring, r->next);
-		bytes = record_bytes(rec);
-		if (!bytes)
+		bytes = next_bytes(r);
+		rec = bytes ? record_at(r->st->feed.ring, r->next) : NULL;
+		read_before(r, rec);
+		if (!rec)
 			return 0;
 		if (is_for(r, rec))
 			break;
