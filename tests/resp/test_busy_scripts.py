@@ -512,7 +512,7 @@ def test_others_are_served_before_a_script_has_begun(xkv, own):
 
 @pytest.mark.skipif(BUILD.name != "build", reason="sanitizers keep what was freed")
 def test_a_decoder_that_is_ended_gives_back_its_memory(xkv, own):
-    """The library's buffer is as long as the text."""
+    """The library's buffer is as long as the text: 20 of them would be 176 MB."""
     script = """local s = '[' .. ('[                    ],'):rep(4e5) .. '1]'
                 redis.log(redis.LOG_WARNING, ARGV[1]) while true do cjson.decode(s) end"""
 
@@ -529,4 +529,4 @@ def test_a_decoder_that_is_ended_gives_back_its_memory(xkv, own):
                 assert other.call("PING") == BUSY
             assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
             assert own.reply().startswith(KILLED)
-    assert taken() < before + 60e6
+    assert taken() < before + 110e6  # the heap of some calls, as the allocator has cut it
