@@ -1052,13 +1052,14 @@ struct cutter {
 static uint64_t moment(void *arg)
 {
 	struct cutter *c = arg;
+	uint64_t at;
 
 	pthread_mutex_lock(&c->mirror->lock);
 	c->mirror->copy = &c->expected;
-	c->mirror->cut_at = feed_head(bed.st);
+	c->mirror->cut_at = at = feed_head(bed.st);
 	c->moment_ms = store_now_ms(bed.st);
 	pthread_mutex_unlock(&c->mirror->lock);
-	return c->mirror->cut_at;
+	return at; /* the mirror may have passed it, and forgotten it, by now */
 }
 
 /* Each change of the mirror comes soon after that of the store. */
