@@ -40,12 +40,27 @@ enum resp_reply {
 	RESP_LENGTH_REPLY,
 	RESP_SECONDS_LEFT_REPLY,
 	RESP_MILLISECONDS_LEFT_REPLY,
-	RESP_PERSISTED_REPLY,
 	RESP_PONG_REPLY,
 };
 
+/* Conditions of EXPIRE, among the flags of a command; an operation has no such ones. */
+#define RESP_GT		0x40
+#define RESP_LT		0x80
+#define RESP_CONDITIONS (XKV_NX | XKV_XX | RESP_GT | RESP_LT)
+
+/* Options that are no flags. */
+#define RESP_PERSIST 0x100
+#define RESP_TIMED   0x200
+
+#define RESP_TIMES	    (RESP_TIMED | XKV_ABSTTL)
+#define RESP_NO_OPTIONS	    0
+#define RESP_SET_OPTIONS    (XKV_NX | XKV_XX | XKV_RETURN | XKV_KEEPTTL | RESP_TIMES)
+#define RESP_GETEX_OPTIONS  (RESP_PERSIST | RESP_TIMES)
+#define RESP_EXPIRE_OPTIONS RESP_CONDITIONS
+
 /* A row of XKV_TCP_COMMANDS. */
 struct resp_row {
+	__u16 options;
 	__u8 words, opcode, flags, number, reply;
 	__u8 ninth; /* letter of the name, 0 = it has no more than eight */
 };
@@ -56,11 +71,14 @@ struct resp_row {
 	(RESP_BYTE(name, 0) | RESP_BYTE(name, 1) | RESP_BYTE(name, 2) | RESP_BYTE(name, 3) |       \
 	 RESP_BYTE(name, 4) | RESP_BYTE(name, 5) | RESP_BYTE(name, 6) | RESP_BYTE(name, 7))
 
-#define RESP_ROW(name, words, opcode, flags, number, reply)                                        \
-	{                                                                                          \
-		words,	       XKV_OP_##opcode,	     flags,                                        \
-		RESP_##number, RESP_##reply##_REPLY, RESP_LETTER(#name, 8)                         \
-	},
+#define RESP_ROW(name, words, opcode, flags, number, reply, options)                               \
+	{ RESP_##options##_OPTIONS,                                                                \
+	  words,                                                                                   \
+	  XKV_OP_##opcode,                                                                         \
+	  flags,                                                                                   \
+	  RESP_##number,                                                                           \
+	  RESP_##reply##_REPLY,                                                                    \
+	  RESP_LETTER(#name, 8) },
 static const struct resp_row resp_rows[] = { XKV_TCP_COMMANDS(RESP_ROW) };
 
 /* A command, with the places of its words in the text. */
@@ -69,9 +87,10 @@ struct resp_command {
 	__u16 key, key_len, value, value_len;
 	__u16 end; /* of the command */
 	__u8 command;
-	__u8 flags; /* of the operation */
+	__u8 flags; /* of the operation, and conditions */
 	__u8 opcode, reply;
 	__u8 outcome; /* when it was executed: enum xkv_counter */
+	__u8 extra;   /* operations beyond one */
 	__u8 failed;  /* the reply is an error */
 };
 
@@ -259,53 +278,111 @@ static __always_inline int resp_amount(struct resp *r, struct resp_command *c, _
 	return ret;
 }
 
-/* SET's options; xkvd replies to those that make no sense. */
-static __always_inline int resp_options(struct resp *r, struct resp_command *c)
+/* The flag that a word is as an option, but for times.  0: it is none. */
+static __always_inline __u32 resp_flag(__u64 option)
 {
-	__u32 flags = 0;
-	bool time = false, number = false;
-	__u64 option;
+	switch (option) {
+	case RESP_NAME("NX"):
+		return XKV_NX;
+	case RESP_NAME("XX"):
+		return XKV_XX;
+	case RESP_NAME("GT"):
+		return RESP_GT;
+	case RESP_NAME("LT"):
+		return RESP_LT;
+	case RESP_NAME("GET"):
+		return XKV_RETURN;
+	case RESP_NAME("KEEPTTL"):
+		return XKV_KEEPTTL;
+	case RESP_NAME("PERSIST"):
+		return RESP_PERSIST;
+	case RESP_NAME("EX"):
+	case RESP_NAME("PX"):
+		return RESP_TIMED;
+	case RESP_NAME("EXAT"):
+	case RESP_NAME("PXAT"):
+		return RESP_TIMES;
+	}
+	return 0;
+}
 
-	for (__u32 i = 3; i < RESP_WORDS_MAX; i++) {
+/*
+ * The flags of the option that a word is; if the next one is its time, as r->number.  0: it is
+ * none, or the time has no meaning here.  A function of its own: the verifier would go through what
+ * follows once for each option.
+ */
+__noinline __u32 resp_option(struct resp *r, __u32 which)
+{
+	__u64 option;
+	__u32 flags;
+
+	if (!r || which >= RESP_WORDS_MAX ||
+	    r->word_len[which] > 8) /* else it is longer than all */
+		return 0;
+	option = resp_word(r, which);
+	flags = resp_flag(option);
+	if (flags & RESP_TIMED &&
+	    (which + 1 >= r->words || resp_time(r, which + 1, (option & 0xff) == 'E')))
+		return 0;
+	return flags;
+}
+
+/* The options from the word `first` on: their flags, or -1: xkvd replies, if they make no sense. */
+__noinline int resp_options(struct resp *r, __u32 first)
+{
+	__u32 flags = 0, flag = 0;
+
+	if (!r)
+		return -1;
+	for (__u32 i = 2; i < RESP_WORDS_MAX; i++) {
 		if (i >= r->words)
 			break;
-		if (number) {
-			number = false;
+		if (i < first)
+			continue;
+		if (flag & RESP_TIMED) {
+			flag = 0; /* this word is the time */
 			continue;
 		}
-		switch (resp_word(r, i)) {
-		case RESP_NAME("NX"):
-			flags |= XKV_NX;
-			break;
-		case RESP_NAME("XX"):
-			flags |= XKV_XX;
-			break;
-		case RESP_NAME("GET"):
-			flags |= XKV_RETURN;
-			c->reply = RESP_VALUE_REPLY;
-			break;
-		case RESP_NAME("KEEPTTL"):
-			flags |= XKV_KEEPTTL;
-			break;
-		case RESP_NAME("EX"):
-		case RESP_NAME("PX"):
-		case RESP_NAME("EXAT"):
-		case RESP_NAME("PXAT"):
-			number = true;
-			option = resp_word(r, i);
-			if (time || i + 1 >= r->words ||
-			    resp_time(r, i + 1, (option & 0xff) == 'E'))
-				return -1;
-			flags |= option >> 16 ? XKV_ABSTTL : 0;
-			time = true;
-			c->number = r->number;
-			break;
-		default:
+		flag = resp_option(r, i);
+		if (!flag || flag & flags & RESP_TIMED)
 			return -1;
-		}
+		flags |= flag;
 	}
-	c->flags = flags;
-	return (flags & XKV_KEEPTTL && time) || (flags & XKV_NX && flags & XKV_XX) ? -1 : 0;
+	return flags;
+}
+
+/* Do options contradict each other? */
+static __always_inline bool resp_contradict(__u32 flags, bool expire)
+{
+	if (flags & RESP_TIMED && flags & (XKV_KEEPTTL | RESP_PERSIST))
+		return true;
+	if (flags & XKV_NX && flags & (XKV_XX | (expire ? RESP_CONDITIONS & ~XKV_NX : 0)))
+		return true;
+	return flags & RESP_GT && flags & RESP_LT;
+}
+
+/*
+ * What options make of a command.  GETEX is an EXPIRE that returns the value, and with PERSIST one
+ * that nothing has to be done for if there is no expiry.
+ */
+static __always_inline int resp_apply(struct resp *r, struct resp_command *c,
+				      const struct resp_row *row)
+{
+	int flags = resp_options(r, row->words);
+
+	if (flags < 0 || flags & ~row->options ||
+	    resp_contradict(flags, c->opcode == XKV_OP_EXPIRE))
+		return -1;
+	c->flags |= flags & 0xff;
+	if (flags & RESP_TIMED)
+		c->number = r->number;
+	if (flags & XKV_RETURN)
+		c->reply = RESP_VALUE_REPLY;
+	if (c->opcode == XKV_OP_GET)
+		c->opcode = XKV_OP_EXPIRE;
+	if (flags & RESP_PERSIST)
+		c->flags |= XKV_XX;
+	return 0;
 }
 
 /* Its key and its value.  -1: the store has no such key here. */
@@ -345,9 +422,9 @@ __noinline int resp_parse(struct resp *r, __u32 at)
 	c->flags = row->flags;
 	c->reply = row->reply;
 	c->end = end;
-	if (r->words < row->words || (r->words > row->words && command != XKV_TCP_SET) ||
+	if (r->words < row->words || (r->words > row->words && !row->options) ||
 	    resp_places(r, c, row->words) || resp_amount(r, c, row->number) ||
-	    (command == XKV_TCP_SET && resp_options(r, c)))
+	    (r->words > row->words && resp_apply(r, c, row)))
 		return -1;
 	r->which |= 1U << command;
 	r->changes |= is_change(c->opcode);
@@ -408,7 +485,7 @@ static __always_inline void resp_operation(struct resp *r, struct xkv_request *r
 
 	rq->in_word[0] = rq->in_word[1] = 0;
 	op->opcode = c->opcode;
-	op->flags = c->flags;
+	op->flags = c->opcode == XKV_OP_EXPIRE ? c->flags & XKV_ABSTTL : c->flags;
 	op->key_len = c->key_len;
 	op->keys = 0;
 	op->ttl = timed ? bpf_cpu_to_be64(c->number) : 0;
@@ -462,45 +539,82 @@ static __always_inline bool resp_is_past(struct xkv_request *rq, const struct re
 	return c->flags & XKV_ABSTTL && c->number <= now_ms(rq);
 }
 
-/*
- * PERSIST: takes away the expiry that the key has, if it has one, which the first of two operations
- * finds out.
- */
-static __always_inline int resp_persist(struct resp *r, struct xkv_request *rq, int outcome)
+/* The operation that an EXPIRE has to read its key with before, or 0. */
+static __always_inline __u8 resp_reads(const struct resp *r, const struct resp_command *c)
 {
-	struct xkv_result *found = resp_result(rq);
-	struct xkv_op *op = (struct xkv_op *)&rq->in[RESP_OP];
+	if (c->opcode != XKV_OP_EXPIRE)
+		return 0;
+	if (c->reply == RESP_VALUE_REPLY)
+		return XKV_OP_GET;
+	if (c->flags & RESP_CONDITIONS)
+		return r->no_touch ? XKV_OP_TTL : XKV_OP_TOUCH;
+	return 0;
+}
 
+/* Do the conditions of an EXPIRE hold for a key that has so many milliseconds left, 0 = no end? */
+static __always_inline bool resp_holds(struct xkv_request *rq, const struct resp_command *c,
+				       __u64 left)
+{
+	__u64 wanted = c->flags & XKV_ABSTTL ? c->number - now_ms(rq) : c->number;
+
+	if (c->flags & (left ? XKV_NX : XKV_XX | RESP_GT))
+		return false;
+	if (c->flags & RESP_GT && wanted <= left)
+		return false;
+	return !(c->flags & RESP_LT && left && wanted >= left);
+}
+
+/*
+ * Executes an EXPIRE that depends on what its key is, or returns its value: that is read first, and
+ * gets the expiry if it is still the same.
+ */
+static __always_inline int resp_update(struct resp *r, struct xkv_request *rq,
+				       struct resp_command *c, __u8 reads, __u32 room)
+{
+	struct xkv_op *op = (struct xkv_op *)&rq->in[RESP_OP];
+	struct xkv_result *found = resp_result(rq);
+	__u64 ttl = op->ttl;
+	__be32 value_len;
+	__u8 flags;
+	int outcome;
+
+	op->opcode = reads;
+	op->flags = 0;
+	op->ttl = 0;
+	outcome = resp_run(r, rq, room);
 	if (outcome < 0 || found->status != XKV_OK)
 		return outcome;
-	if (!found->ttl) {
-		found->status = XKV_NOT_STORED;
-		return XKV_C_not_stored;
+	if (!resp_holds(rq, c, bpf_be64_to_cpu(found->ttl))) {
+		found->status = reads == XKV_OP_GET ? XKV_OK : XKV_NOT_STORED;
+		return outcome;
 	}
+	value_len = found->value_len;
+	flags = found->flags;
 	op->opcode = XKV_OP_EXPIRE;
-	op->flags = XKV_CAS;
+	op->flags = XKV_CAS | (c->flags & XKV_ABSTTL);
+	op->ttl = ttl;
 	op->version = found->version;
 	outcome = resp_run(r, rq, RESP_SMALL_REPLY);
-	if (found->status == XKV_NOT_STORED)
-		return -1; /* it has changed in between */
+	if (outcome < 0 || found->status != XKV_OK)
+		return -1;	      /* it has changed in between */
+	found->value_len = value_len; /* which is where it was */
+	found->flags = flags;
+	count(rq, XKV_C_get_hits);
+	c->extra = 1;
 	return outcome;
 }
 
 /* Executes a command: its outcome, or -1. */
 static __always_inline int resp_execute(struct resp *r, struct xkv_request *rq,
-					const struct resp_command *c, __u32 room)
+					struct resp_command *c, __u32 room)
 {
-	struct xkv_op *op = (struct xkv_op *)&rq->in[RESP_OP];
-	int outcome;
+	__u8 reads = resp_reads(r, c);
 
 	rq->now_ms = 0;
 	if (resp_is_past(rq, c))
 		return -1;
 	resp_operation(r, rq, c);
-	if (c->reply == RESP_PERSISTED_REPLY)
-		op->opcode = XKV_OP_TTL;
-	outcome = resp_run(r, rq, room);
-	return c->reply == RESP_PERSISTED_REPLY ? resp_persist(r, rq, outcome) : outcome;
+	return reads ? resp_update(r, rq, c, reads, room) : resp_run(r, rq, room);
 }
 
 /* ---- the reply -------------------------------------------------------------- */
@@ -647,7 +761,6 @@ __noinline int resp_encode(struct xkv_request *rq, struct resp_command *c, __u32
 	case RESP_OK_REPLY:
 		return done ? PUT_SHORT(rq, "+OK\r\n") : put_null(rq, resp3);
 	case RESP_YES_NO_REPLY:
-	case RESP_PERSISTED_REPLY:
 		return put_yes_no(rq, done);
 	case RESP_PONG_REPLY:
 		return PUT_SHORT(rq, "+PONG\r\n");
@@ -664,7 +777,7 @@ __noinline int resp_serve(struct resp *r, struct xkv_request *rq, __u32 which, _
 	if (!r || !rq)
 		return -1;
 	c = &r->command[which & (RESP_COMMANDS_MAX - 1)];
-	c->failed = 0;
+	c->failed = c->extra = 0;
 	r->why = XKV_TCP_C_pass_window;
 	if (room < RESP_SMALL_REPLY)
 		return -1;

@@ -286,6 +286,7 @@ __noinline int count_served(struct xkv_request *rq, struct resp *r, __u64 ns)
 		count(rq, outcome);
 		if (which >= XKV_TCP_COMMAND_COUNT)
 			break;
+		stats->count[XKV_TCP_C_extra] += c->extra;
 		stats->command[which].calls++;
 		stats->command[which].failed += c->failed;
 		stats->command[which].ns += ns;

@@ -16,7 +16,7 @@
 #include "proto.h"
 
 /* A new number whenever a structure below changes: xkvd does not adopt other flows. */
-#define XKV_TCP_VERSION 3
+#define XKV_TCP_VERSION 4
 
 #define XKV_FLOWS_MAX	  16384
 #define XKV_OWNERS_MAX	  (XKV_FLOWS_MAX + 1) /* the first is for what concerns all */
@@ -33,36 +33,36 @@ struct xkv_flow_key {
 
 /*
  * The commands that the driver answers: name, words, operation of the engine and its flags, what
- * the third word is if it is a number, and what the reply is (bpf/resp.bpf.h).  A value is the last
- * word.  SET may have options behind it.
+ * the third word is if it is a number, what the reply is, and what options may stand behind it all
+ * (bpf/resp.bpf.h).  A value is the last word.  An EXPIRE with a condition reads its key before.
  */
 #define XKV_TCP_COMMANDS(X)                                                                        \
-	X(GET, 2, GET, 0, NONE, VALUE)                                                             \
-	X(SET, 3, SET, 0, NONE, OK)                                                                \
-	X(SETNX, 3, SET, XKV_NX, NONE, YES_NO)                                                     \
-	X(SETEX, 4, SET, 0, SECONDS, OK)                                                           \
-	X(PSETEX, 4, SET, 0, MILLISECONDS, OK)                                                     \
-	X(GETSET, 3, SET, XKV_RETURN, NONE, VALUE)                                                 \
-	X(GETDEL, 2, DELETE, XKV_RETURN, NONE, VALUE)                                              \
-	X(GETEX, 2, GET, 0, NONE, VALUE)                                                           \
-	X(DEL, 2, DELETE, 0, NONE, YES_NO)                                                         \
-	X(UNLINK, 2, DELETE, 0, NONE, YES_NO)                                                      \
-	X(EXISTS, 2, TTL, 0, NONE, YES_NO)                                                         \
-	X(TOUCH, 2, TOUCH, 0, NONE, YES_NO)                                                        \
-	X(STRLEN, 2, GET, 0, NONE, LENGTH)                                                         \
-	X(TTL, 2, TTL, 0, NONE, SECONDS_LEFT)                                                      \
-	X(PTTL, 2, TTL, 0, NONE, MILLISECONDS_LEFT)                                                \
-	X(EXPIRE, 3, EXPIRE, 0, SECONDS, YES_NO)                                                   \
-	X(PEXPIRE, 3, EXPIRE, 0, MILLISECONDS, YES_NO)                                             \
-	X(EXPIREAT, 3, EXPIRE, XKV_ABSTTL, SECONDS, YES_NO)                                        \
-	X(PEXPIREAT, 3, EXPIRE, XKV_ABSTTL, MILLISECONDS, YES_NO)                                  \
-	X(PERSIST, 2, EXPIRE, 0, NONE, PERSISTED)                                                  \
-	X(APPEND, 3, APPEND, 0, NONE, NUMBER)                                                      \
-	X(INCR, 2, INCR, 0, PLUS_ONE, NUMBER)                                                      \
-	X(DECR, 2, INCR, 0, MINUS_ONE, NUMBER)                                                     \
-	X(INCRBY, 3, INCR, 0, AMOUNT, NUMBER)                                                      \
-	X(DECRBY, 3, INCR, 0, MINUS_AMOUNT, NUMBER)                                                \
-	X(PING, 1, PING, 0, NONE, PONG)
+	X(GET, 2, GET, 0, NONE, VALUE, NO)                                                         \
+	X(SET, 3, SET, 0, NONE, OK, SET)                                                           \
+	X(SETNX, 3, SET, XKV_NX, NONE, YES_NO, NO)                                                 \
+	X(SETEX, 4, SET, 0, SECONDS, OK, NO)                                                       \
+	X(PSETEX, 4, SET, 0, MILLISECONDS, OK, NO)                                                 \
+	X(GETSET, 3, SET, XKV_RETURN, NONE, VALUE, NO)                                             \
+	X(GETDEL, 2, DELETE, XKV_RETURN, NONE, VALUE, NO)                                          \
+	X(GETEX, 2, GET, 0, NONE, VALUE, GETEX)                                                    \
+	X(DEL, 2, DELETE, 0, NONE, YES_NO, NO)                                                     \
+	X(UNLINK, 2, DELETE, 0, NONE, YES_NO, NO)                                                  \
+	X(EXISTS, 2, TTL, 0, NONE, YES_NO, NO)                                                     \
+	X(TOUCH, 2, TOUCH, 0, NONE, YES_NO, NO)                                                    \
+	X(STRLEN, 2, GET, 0, NONE, LENGTH, NO)                                                     \
+	X(TTL, 2, TTL, 0, NONE, SECONDS_LEFT, NO)                                                  \
+	X(PTTL, 2, TTL, 0, NONE, MILLISECONDS_LEFT, NO)                                            \
+	X(EXPIRE, 3, EXPIRE, 0, SECONDS, YES_NO, EXPIRE)                                           \
+	X(PEXPIRE, 3, EXPIRE, 0, MILLISECONDS, YES_NO, EXPIRE)                                     \
+	X(EXPIREAT, 3, EXPIRE, XKV_ABSTTL, SECONDS, YES_NO, EXPIRE)                                \
+	X(PEXPIREAT, 3, EXPIRE, XKV_ABSTTL, MILLISECONDS, YES_NO, EXPIRE)                          \
+	X(PERSIST, 2, EXPIRE, XKV_XX, NONE, YES_NO, NO)                                            \
+	X(APPEND, 3, APPEND, 0, NONE, NUMBER, NO)                                                  \
+	X(INCR, 2, INCR, 0, PLUS_ONE, NUMBER, NO)                                                  \
+	X(DECR, 2, INCR, 0, MINUS_ONE, NUMBER, NO)                                                 \
+	X(INCRBY, 3, INCR, 0, AMOUNT, NUMBER, NO)                                                  \
+	X(DECRBY, 3, INCR, 0, MINUS_AMOUNT, NUMBER, NO)                                            \
+	X(PING, 1, PING, 0, NONE, PONG, NO)
 
 #define XKV_TCP_COMMAND_ENUM(name, ...) XKV_TCP_##name,
 enum xkv_tcp_command { XKV_TCP_COMMANDS(XKV_TCP_COMMAND_ENUM) XKV_TCP_COMMAND_COUNT };
@@ -131,6 +131,7 @@ struct xkv_flow {
 /* Commands that were answered in the driver, and reasons. */
 #define XKV_TCP_COUNTERS(X)                                                                        \
 	X(requests)	 /* answered in the driver */                                              \
+	X(extra)	 /* operations of the engine for them, beyond one for each */              \
 	X(segments)	 /* that they came in */                                                   \
 	X(repeated)	 /* kept replies that were sent again */                                   \
 	X(acks)		 /* acknowledgements that the kernel got beside an answer */               \

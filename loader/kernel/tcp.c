@@ -325,6 +325,14 @@ void tcp_path_stats(const struct tcp_path *t, struct xkv_tcp_stats *stats)
 	free(each);
 }
 
+uint64_t tcp_path_extra(const struct tcp_path *t)
+{
+	struct xkv_tcp_stats stats;
+
+	tcp_path_stats(t, &stats);
+	return t->before.count[XKV_TCP_C_extra] + stats.count[XKV_TCP_C_extra];
+}
+
 void tcp_path_detach(const struct config *cfg)
 {
 	char path[512];

@@ -46,6 +46,12 @@ void tcp_path_close(struct tcp_path *t);
 void tcp_path_stats(const struct tcp_path *t, struct xkv_tcp_stats *stats);
 
 /*
+ * Operations that commands took beyond one for each, also before the path was opened: they are
+ * among those that the store counts.
+ */
+uint64_t tcp_path_extra(const struct tcp_path *t);
+
+/*
  * `xkvd --detach`, and a start without the path: takes the programs from the interfaces, and
  * removes the pins, if there are any.  Connections that were answered in the driver hang after
  * that, so their xkvd must have ended.

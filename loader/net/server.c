@@ -19,6 +19,7 @@
 #include "flows.h"
 #include "listen.h"
 #include "tls.h"
+#include "kernel/tcp.h"
 #include "util/clock.h"
 #include "util/files.h"
 #include "util/log.h"
@@ -159,6 +160,8 @@ struct durations *server_datagrams(struct server *s)
 
 void server_stats(const struct server *s, uint64_t stat[STATS])
 {
+	uint64_t extra = s->flows ? tcp_path_extra(s->opt.tcp_path) : 0;
+
 	for (unsigned int i = 0; i < STATS; i++) {
 		stat[i] = 0;
 		for (unsigned int n = 0; n < s->worker_count; n++)
@@ -169,6 +172,7 @@ void server_stats(const struct server *s, uint64_t stat[STATS])
 	stat[STAT_EXPIRED] = store_counter(s->store, "expires");
 	stat[STAT_EVICTED] = store_counter(s->store, "evictions");
 	store_udp_operations(s->store, &stat[STAT_UDP_DRIVER], &stat[STAT_UDP_XKVD]);
+	stat[STAT_UDP_DRIVER] -= extra; /* each command over TCP counts once */
 }
 
 unsigned int server_client_count(const struct server *s)

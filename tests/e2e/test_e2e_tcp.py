@@ -348,19 +348,21 @@ def test_statistics(xkvd):
             c.ask("GET", "k")
             c.ask("GET", "none")
             assert c.ask("INCR", "k").startswith(b"-ERR value is not")
+        assert [c.ask("GETEX", "k", "EX", 100) for _ in range(5)] == [bulk(b"v")] * 5
         c.sock.sendall(encode("EXISTS", "k") * 10)
         assert [c.reply() for _ in range(10)] == [b":1\r\n"] * 10
-        assert figures(d)["requests"] == before + 100
+        assert figures(d)["requests"] == before + 105
         commands, errors, stats = (info(admin, name) for name in
                                    ("commandstats", "errorstats", "stats"))
         assert commands["cmdstat_get"].startswith("calls=60,")
         assert commands["cmdstat_incr"].startswith("calls=30,")
         assert commands["cmdstat_incr"].endswith(",failed_calls=30")
         assert commands["cmdstat_exists"].startswith("calls=10,")
+        assert commands["cmdstat_getex"].startswith("calls=5,")
         assert errors["errorstat_ERR"] == "count=30"
-        assert 100 <= int(stats["total_commands_processed"]) < 110
+        assert 105 <= int(stats["total_commands_processed"]) < 115
         assert stats["udp_operations_driver"] == "0"
-        assert (stats["keyspace_hits"], stats["keyspace_misses"]) == ("40", "30")
+        assert (stats["keyspace_hits"], stats["keyspace_misses"]) == ("45", "30")
         assert stats["total_error_replies"] == "30"
         port = c.sock.getsockname()[1]
         clients = admin.ask("CLIENT", "LIST").decode().splitlines()

@@ -86,6 +86,16 @@ CASES = [
       for number in (*NUMBER_ENDS, "0", "-1", "text", "01", "1 ", "")
       for words in (["INCR", "k"], ["DECR", "k"], *(["INCRBY", "k", n] for n in NUMBER_ENDS),
                     ["DECRBY", "k", NUMBER_ENDS[0]])],
+    *[(before, ["GETEX", "k", *options])
+      for before in ([], [["SET", "k", ""]], [["SET", "k", "v" * 1300, "EX", 1000]])
+      for options in (["EX", 100], ["px", 100000], ["EXAT", FAR], ["pxat", FAR * 1000],
+                      ["PERSIST"], ["persist", "PERSIST"])],
+    *[(before, [name, "k", time, *options])
+      for before in ([], [["SET", "k", "v"]], [["SET", "k", "v", "EX", 1000]],
+                     [["SET", "k", "v", "EXAT", FAR]])
+      for name, time in (("EXPIRE", 100), ("PEXPIRE", 5000000), ("EXPIREAT", FAR),
+                         ("pexpireat", FAR * 1000 + 1), ("PEXPIREAT", FAR * 1000 - 1))
+      for options in (["NX"], ["xx"], ["GT"], ["lt"], ["XX", "GT"], ["LT", "XX"], ["GT", "gt"])],
     ([], ["PING"]), ([], ["ping"]), ([["SET", "k", "v"]], ["gEtDeL", "k"]),
 ]
 # What xkvd answers.
@@ -98,10 +108,21 @@ UP = [
     ["SET", "k", "v", "EXAT", FAR, "EX", "10"], ["SET", "k", "v", "EXAT", FAR, "KEEPTTL"],
     ["SET", "k", "v", "EXA", FAR], ["SET", "k", "v", "EX", "9223372036854775807"],
     ["SETEX", "k", "0", "v"], ["SETEX", "k", "x", "v"], ["EXPIRE", "k", "0"],
-    ["EXPIRE", "k", "-5"], ["EXPIREAT", "k", "1000"], ["EXPIRE", "k", "100", "NX"],
+    ["EXPIRE", "k", "-5"], ["EXPIREAT", "k", "1000"], *[
+        ["EXPIRE", "k", "100", *options]
+        for options in (["NX", "XX"], ["NX", "GT"], ["LT", "NX"], ["GT", "LT"], ["KEEPTTL"],
+                        ["EX", "100"], ["GET"], ["PERSIST"], ["NX GT"], ["BAD"], [""])],
+    ["EXPIRE", "k", "x", "NX"], ["EXPIRE", "k", "-1", "NX"], ["EXPIREAT", "k", "1000", "GT"],
+    ["PERSIST", "k", "NX"], ["GET", "k", "EX", "100"], ["SET", "k", "v", "KEEPTTL a"],
+    ["SET", "k", "v", "GT"], ["SET", "k", "v", "PERSIST"],
+    *[["GETEX", "k", *options]
+      for options in (["EX"], ["EX", "0"], ["PX", "-1"], ["EX", "x"], ["EXAT", "1000"],
+                      ["PERSIST", "EX", "100"], ["EX", "100", "PERSIST"], ["EX", "9", "PX", "9"],
+                      ["PERSIST a"], ["KEEPTTL"], ["NX"], ["GET"], ["XX"], ["LT"],
+                      ["EX", "9223372036854775807"])],
     ["EXPIRE", "k", "9223372036854775807"], ["INCRBY", "k", "x"], ["INCRBY", "k", "01"],
     ["INCRBY", "k", "1 "], ["DECRBY", "k", NUMBER_ENDS[1]], ["DEL", "k", "l"], ["GET", ""],
-    ["EXISTS", "k", "k"], ["GETEX", "k", "PERSIST"], ["GETEX", "k", "EX", "100"],
+    ["EXISTS", "k", "k"],
     ["PEXPIREAX", "k", FAR], ["PEXPIREA", "k", FAR], ["PEXPIREAT\0", "k", FAR], ["G", "k"],
     ["GETT", "k"], ["EXPIREATT", "k", FAR],
 ]
@@ -180,7 +201,8 @@ def small(words):
     return words.pick(["SET", key, words.pick("1", "x" * words.rng.randrange(40))],
                       ["SET", key, "2", "EX", 1000], ["SETNX", key, "3"], ["INCR", key],
                       ["DECRBY", key, 5], ["DEL", key], ["EXISTS", key], ["STRLEN", key],
-                      ["TTL", key], ["EXPIRE", key, 500], ["PERSIST", key], ["PING"])
+                      ["TTL", key], ["EXPIRE", key, 500], ["PERSIST", key], ["PING"],
+                      ["EXPIRE", key, words.pick(100, 900), "GT"])
 
 
 @pytest.mark.parametrize("kind", ["reads", "changes", "both"])

@@ -97,6 +97,13 @@ class Words:
                 words.append(self.expiry(name))
         return words
 
+    def getex_options(self):
+        words = []
+        for _ in range(self.pick(0, 1, 1, 1, 2)):
+            name = self.pick("ex", "px", "exat", "pxat", "persist", "bad")
+            words += [name] if name == "persist" else [name, self.expiry(name)]
+        return words
+
     def conditions(self):
         return [self.pick("nx", "xx", "gt", "lt", "gt", "lt", "bad" if self.chance(.1) else "xx")
                 for _ in range(self.pick(0, 1, 1, 1, 2))]
@@ -141,7 +148,8 @@ class Words:
             lambda: ["setex", key, self.expiry("ex"), self.value()],
             lambda: ["psetex", key, self.expiry("px"), self.value()],
             lambda: ["getset", key, self.value()],
-            lambda: ["getdel", key], lambda: ["mget", *self.keys()],
+            lambda: ["getdel", key], lambda: ["getex", key, *self.getex_options()],
+            lambda: ["mget", *self.keys()],
             lambda: ["mset", *[w for k in self.keys() for w in (k, self.value())]],
             lambda: ["incr", key], lambda: ["decr", key], lambda: ["incrby", key, self.number()],
             lambda: ["decrby", key, self.number()], lambda: ["append", key, self.value()[:3000]],
