@@ -16,7 +16,9 @@ static void end_dump(struct caller *c, unsigned int note, int ret, const struct 
 	}
 	dump = malloc(RDB_DUMP_MAX(e->value_len));
 	if (dump)
-		reply_bulk_give(reply_to(c), dump, rdb_dump(dump, e->value, e->value_len));
+		reply_bulk_give(
+			reply_to(c), dump,
+			rdb_dump(dump, e->value, e->value_len, c->srv->cfg->rdbcompression));
 	else
 		reply_error(reply_to(c), "ERR out of memory");
 }

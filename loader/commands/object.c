@@ -191,7 +191,8 @@ void debug_object(struct caller *c, const struct resp_arg *key)
 			 "Value at:0x%llx refcount:%d encoding:%s serializedlength:%zu lru:0 "
 			 "lru_seconds_idle:0",
 			 (unsigned long long)e.version, refcount_of(c, &e), encoding_of(&e),
-			 rdb_dump(dump, e.value, e.value_len) - RDB_DUMP_FRAME);
+			 rdb_dump(dump, e.value, e.value_len, c->srv->cfg->rdbcompression) -
+				 RDB_DUMP_FRAME);
 		reply_status(reply_to(c), text);
 	} else if (ret == -ENOENT) {
 		reply_error(reply_to(c), "ERR no such key");

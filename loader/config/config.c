@@ -166,6 +166,8 @@ static const struct directive table[] = {
 	{ "stop-writes-on-bgsave-error", &type_flag, AT(stop_writes), "yes", 0, 0, LIVE, no_yes, "no|yes",
 	  "if there are `save` rules: refuse writes after a failed background save, until a save "
 	  "succeeds" },
+	{ "rdbcompression", &type_flag, AT(rdbcompression), "yes", 0, 0, LIVE | HOOKED, no_yes, "yes|no",
+	  "compress strings of more than 20 bytes in snapshots, bases of the write log, and DUMP" },
 	{ "rdb-other-types", &type_choice, AT(rdb_other), "refuse", 0, 0, 0, others, "refuse|skip",
 	  "if the snapshot contains lists, sets, hashes or other types: refuse to start, or skip "
 	  "them" },

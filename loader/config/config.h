@@ -199,6 +199,7 @@ struct config {
 	unsigned int hot_sample_rate; /* one use of a key in so many is counted, default 1024 */
 	const char *pin_dir;	      /* default /sys/fs/bpf/xkv */
 	enum rdb_other rdb_other;     /* rdb-other-types refuse|skip, default refuse */
+	bool rdbcompression;	      /* default yes */
 	bool stop_writes;	      /* stop-writes-on-bgsave-error, default yes */
 	bool load_empty; /* --start-empty: an unreadable snapshot is set aside, not an error */
 };

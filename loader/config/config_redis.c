@@ -66,7 +66,6 @@ static const char *const ignored[] = {
 	"rdb-del-sync-files",
 	"rdb-save-incremental-fsync",
 	"rdbchecksum",
-	"rdbcompression",
 	"repl-*",
 	"replica-*",
 	"sanitize-dump-payload",

@@ -71,7 +71,7 @@ static int walk_all(struct store_ctx *ctx, struct walk *walk)
 
 int image_write(struct image *im, struct store *st, struct store_ctx *ctx)
 {
-	struct walk walk = { .im = im, .st = st, .w = rdb_writer_new(im->fd) };
+	struct walk walk = { .im = im, .st = st, .w = rdb_writer_new(im->fd, im->compress) };
 	const struct cut_user user = { take_moment, write_key, &walk };
 	int ret, written;
 

@@ -16,6 +16,7 @@
 
 struct image {
 	int fd;
+	bool compress; /* rdbcompression */
 	/* Of a snapshot: cut_user.moment, with the image; sets the next three.  NULL: a base. */
 	uint64_t (*moment)(void *image);
 	uint8_t number[STORE_DATABASES]; /* how clients call databases, by stored number */

@@ -77,21 +77,49 @@ enum opcode {
 
 #define BUFFER_SIZE 65536U
 
+#define INT_DIGITS  11		/* of an integer of 32 bits */
+#define INT_ENCODED 5		/* bytes of such a one */
+#define LZF_FROM    21		/* bytes of a string that Redis tries to compress */
+#define PACKED_MAX  (32U << 20) /* of a compressed string in a file: what a writer takes for it */
+
 /* ---- writing ---- */
 
 /* The last Redis that writes version 9.  Readers only display it. */
 #define COMPATIBLE_WITH "6.2.0"
 
+/* Memory for a string, which grows.  Allocated apart, so that ASan checks the bounds. */
+struct space {
+	uint8_t *bytes;
+	size_t room;
+};
+
+static bool space_grow(struct space *s, size_t len)
+{
+	uint8_t *bytes;
+
+	if (s->room >= len && s->bytes)
+		return true;
+	bytes = realloc(s->bytes, len ? len : 1);
+	if (!bytes)
+		return false;
+	s->bytes = bytes;
+	s->room = len;
+	return true;
+}
+
 struct rdb_writer {
-	int fd;
+	int fd; /* -1: only count */
 	int err;
+	bool compress;
+	struct space packed;
 	uint64_t crc;
+	uint64_t flushed; /* bytes */
 	size_t used;
 	unsigned int db; /* of the last SELECTDB */
 	uint8_t buf[BUFFER_SIZE];
 };
 
-struct rdb_writer *rdb_writer_new(int fd)
+struct rdb_writer *rdb_writer_new(int fd, bool compress)
 {
 	struct rdb_writer *w = malloc(sizeof(*w));
 
@@ -99,14 +127,24 @@ struct rdb_writer *rdb_writer_new(int fd)
 		return NULL;
 	w->fd = fd;
 	w->err = 0;
+	w->compress = compress;
+	w->packed = (struct space){ 0 };
 	w->crc = 0;
+	w->flushed = 0;
 	w->used = 0;
 	return w;
 }
 
 void rdb_writer_free(struct rdb_writer *w)
 {
+	if (w)
+		free(w->packed.bytes);
 	free(w);
+}
+
+uint64_t rdb_written(const struct rdb_writer *w)
+{
+	return w->flushed + w->used;
 }
 
 int rdb_writer_error(const struct rdb_writer *w)
@@ -116,9 +154,10 @@ int rdb_writer_error(const struct rdb_writer *w)
 
 static void flush(struct rdb_writer *w)
 {
-	size_t done = 0;
+	size_t done = w->fd < 0 ? w->used : 0;
 
-	w->crc = crc64(w->crc, w->buf, w->used);
+	if (w->fd >= 0)
+		w->crc = crc64(w->crc, w->buf, w->used);
 	while (!w->err && done < w->used) {
 		ssize_t n = write(w->fd, w->buf + done, w->used - done);
 
@@ -127,6 +166,7 @@ static void flush(struct rdb_writer *w)
 		else if (errno != EINTR)
 			w->err = -errno;
 	}
+	w->flushed += done;
 	w->used = 0;
 }
 
@@ -178,6 +218,46 @@ static size_t encode_length(uint8_t *out, uint64_t len)
 	return 1 + sizeof(len);
 }
 
+/* Encodes a string that is an integer of up to 32 bits; 0 if it is none. */
+static size_t encode_integer(uint8_t out[INT_ENCODED], const char *text, size_t len)
+{
+	int64_t value;
+	uint32_t le;
+
+	if (len > INT_DIGITS || !text_to_i64(text, len, &value) || value < INT32_MIN ||
+	    value > INT32_MAX)
+		return 0;
+	le = htole32((uint32_t)value);
+	memcpy(out + 1, &le, sizeof(le));
+	out[0] = LEN_STRING | (value == (int8_t)value	 ? ENC_INT8
+			       : value == (int16_t)value ? ENC_INT16
+							 : ENC_INT32);
+	return 1 + (1U << (out[0] & 0x3f));
+}
+
+/*
+ * Compresses a string, of LZF_FROM bytes or more, if that makes it shorter, lengths included; 0 if
+ * not.  Writes fewer than `len` + 9 bytes, and at most `room`.
+ */
+static size_t encode_lzf(uint8_t *out, size_t room, const void *data, size_t len)
+{
+	uint8_t lengths[1 + 2 * 9];
+	size_t for_length = encode_length(lengths, len), head = 1 + 2 * for_length, n = 1, packed;
+
+	if (room > len + for_length - 1)
+		room = len + for_length - 1;
+	/* to where it is, if the length of what is packed takes as much as that of the string */
+	packed = lzf_compress(data, (unsigned int)len, out + head, (unsigned int)(room - head));
+	if (!packed)
+		return 0;
+	lengths[0] = LEN_STRING | ENC_LZF;
+	n += encode_length(lengths + n, packed);
+	n += encode_length(lengths + n, len);
+	memmove(out + n, out + head, packed);
+	memcpy(out, lengths, n);
+	return n + packed;
+}
+
 static void put_length(struct rdb_writer *w, uint64_t len)
 {
 	uint8_t buf[9];
@@ -185,8 +265,33 @@ static void put_length(struct rdb_writer *w, uint64_t len)
 	rdb_put(w, buf, encode_length(buf, len));
 }
 
+/*
+ * Into memory of its own, of which only the pages that are written to are taken: a huge string that
+ * packs well needs little.  0: it is to be written as it is, also if there is no memory.
+ */
+static size_t pack(struct rdb_writer *w, const void *data, size_t len)
+{
+	size_t room = len + 9 < PACKED_MAX ? len + 9 : PACKED_MAX;
+
+	if (!w->compress || len < LZF_FROM || !space_grow(&w->packed, room))
+		return 0;
+	return encode_lzf(w->packed.bytes, room, data, len);
+}
+
 static void put_string(struct rdb_writer *w, const void *data, size_t len)
 {
+	uint8_t number[INT_ENCODED];
+	size_t n = encode_integer(number, data, len);
+
+	if (n) {
+		rdb_put(w, number, n);
+		return;
+	}
+	n = pack(w, data, len);
+	if (n) {
+		rdb_put(w, w->packed.bytes, n);
+		return;
+	}
 	put_length(w, len);
 	rdb_put(w, data, len);
 }
@@ -274,14 +379,6 @@ int rdb_write_end(struct rdb_writer *w)
 	return w->err;
 }
 
-size_t rdb_key_size(size_t key_len, size_t value_len, uint64_t expire_ms)
-{
-	uint8_t buf[9];
-
-	return (expire_ms ? 9 : 0) + 1 + encode_length(buf, key_len) + key_len +
-	       encode_length(buf, value_len) + value_len;
-}
-
 /* ---- reading ---- */
 
 /*
@@ -290,12 +387,6 @@ size_t rdb_key_size(size_t key_len, size_t value_len, uint64_t expire_ms)
  * file: so no length in a small file makes the reader allocate much.
  */
 #define LZF_RATIO 88
-
-/* Memory for a string, which grows.  Allocated apart, so that ASan checks the bounds. */
-struct space {
-	uint8_t *bytes;
-	size_t room;
-};
 
 struct reader {
 	int fd; /* -1: the whole file is in memory, at `buf` */
@@ -486,16 +577,8 @@ static bool get_lzf_lengths(struct reader *r, uint64_t *packed, uint64_t *plain)
 /* Makes room for a string. */
 static bool make_space(struct reader *r, struct space *s, size_t len)
 {
-	uint8_t *bytes;
-
-	if (s->room >= len && s->bytes)
-		return true;
-	bytes = realloc(s->bytes, len ? len : 1);
-	if (!bytes)
-		return rdb_fail(r, -ENOMEM, offset(r), "no memory for a string of %zu bytes", len);
-	s->bytes = bytes;
-	s->room = len;
-	return true;
+	return space_grow(s, len) ||
+	       rdb_fail(r, -ENOMEM, offset(r), "no memory for a string of %zu bytes", len);
 }
 
 static bool get_lzf(struct reader *r, struct space *dst, size_t max, struct text *out)
@@ -1010,61 +1093,7 @@ int rdb_read(int fd, const struct rdb_sink *sink, struct rdb_report *rep)
  *   | type | value by its type | version | CRC-64 |  version: 16 bits; both little-endian
  *   +------+------------------+---------+--------+
  */
-#define FOOTER	   10
-#define INT_DIGITS 11 /* of an integer of 32 bits */
-#define LZF_FROM   21 /* bytes of a string that Redis tries to compress */
-
-/* Encodes a string that is an integer of up to 32 bits; 0 if it is none. */
-static size_t encode_integer(uint8_t *out, const char *text, size_t len)
-{
-	int64_t value;
-	uint32_t le;
-
-	if (len > INT_DIGITS || !text_to_i64(text, len, &value) || value < INT32_MIN ||
-	    value > INT32_MAX)
-		return 0;
-	le = htole32((uint32_t)value);
-	memcpy(out + 1, &le, sizeof(le));
-	out[0] = LEN_STRING | (value == (int8_t)value	 ? ENC_INT8
-			       : value == (int16_t)value ? ENC_INT16
-							 : ENC_INT32);
-	return 1 + (1U << (out[0] & 0x3f));
-}
-
-/* Compresses a string if that makes it shorter, lengths included; 0 if not. */
-static size_t encode_lzf(uint8_t *out, const void *data, size_t len)
-{
-	uint8_t lengths[1 + 2 * 9];
-	size_t n = 1, packed;
-
-	if (len < LZF_FROM)
-		return 0;
-	/* to where it is, if the lengths before it take all that they can */
-	packed = lzf_compress(data, (unsigned int)len, out + sizeof(lengths),
-			      (unsigned int)len - sizeof(lengths));
-	if (!packed)
-		return 0;
-	lengths[0] = LEN_STRING | ENC_LZF;
-	n += encode_length(lengths + n, packed);
-	n += encode_length(lengths + n, len);
-	memmove(out + n, out + sizeof(lengths), packed);
-	memcpy(out, lengths, n);
-	return n + packed;
-}
-
-static size_t encode_string(uint8_t *out, const void *data, size_t len)
-{
-	size_t n = encode_integer(out, data, len);
-
-	if (!n)
-		n = encode_lzf(out, data, len);
-	if (n)
-		return n;
-	n = encode_length(out, len);
-	if (len)
-		memcpy(out + n, data, len);
-	return n + len;
-}
+#define FOOTER 10
 
 /* Adds version and checksum behind `len` bytes.  Returns the whole length. */
 static size_t put_footer(uint8_t *dump, size_t len)
@@ -1079,12 +1108,21 @@ static size_t put_footer(uint8_t *dump, size_t len)
 	return len + sizeof(crc);
 }
 
-size_t rdb_dump(void *out, const void *value, size_t len)
+size_t rdb_dump(void *out, const void *value, size_t len, bool compress)
 {
-	uint8_t *start = out;
+	uint8_t *start = out, *at = start + 1;
+	size_t n = encode_integer(at, value, len);
 
 	*start = TYPE_STRING;
-	return put_footer(start, 1 + encode_string(start + 1, value, len));
+	if (!n && compress && len >= LZF_FROM)
+		n = encode_lzf(at, len + 9, value, len);
+	if (!n) {
+		n = encode_length(at, len);
+		if (len)
+			memcpy(at + n, value, len);
+		n += len;
+	}
+	return put_footer(start, 1 + n);
 }
 
 static bool footer_is_right(const uint8_t *dump, size_t len)

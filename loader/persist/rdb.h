@@ -22,8 +22,12 @@
  */
 struct rdb_writer;
 
-/* Makes a writer to `fd`, which the caller has to close.  NULL with errno set if out of memory. */
-struct rdb_writer *rdb_writer_new(int fd);
+/*
+ * Makes a writer to `fd`, which the caller has to close; -1: it only counts.  With `compress`
+ * strings of more than 20 bytes are compressed, if that makes them shorter, and to 32 MiB at most.
+ * NULL with errno set if out of memory.
+ */
+struct rdb_writer *rdb_writer_new(int fd, bool compress);
 /* Frees a writer, or does nothing for NULL.  Data that was not flushed is discarded. */
 void rdb_writer_free(struct rdb_writer *w);
 
@@ -39,8 +43,7 @@ void rdb_write_base_mark(struct rdb_writer *w);
 /* Selects a database, with hints: about how many keys it will have, and how many that expire. */
 void rdb_write_database(struct rdb_writer *w, unsigned int db, uint64_t keys, uint64_t expiring);
 
-/* The next keys are of this database.  Takes up to RDB_SELECT_MAX bytes, none if it is selected. */
-#define RDB_SELECT_MAX 3
+/* The next keys are of this database. */
 void rdb_write_select(struct rdb_writer *w, unsigned int db);
 
 /* Writes a string key; lengths in bytes, `expire_ms` is Unix time in milliseconds, 0 = never. */
@@ -56,8 +59,8 @@ int rdb_write_end(struct rdb_writer *w);
 /* The first error so far, 0 or -errno: lets a long walk stop early. */
 int rdb_writer_error(const struct rdb_writer *w);
 
-/* Number of bytes that rdb_write_key() writes for such a key. */
-size_t rdb_key_size(size_t key_len, size_t value_len, uint64_t expire_ms);
+/* The number of bytes so far. */
+uint64_t rdb_written(const struct rdb_writer *w);
 
 /*
  * Reading.  The reader checks the file while it reads it, but the checksum is at the end: a caller
@@ -116,6 +119,7 @@ int rdb_read_memory(const void *data, size_t len, const struct rdb_sink *sink,
 /*
  * A string alone, as DUMP and RESTORE have it: type, value, version, checksum.  rdb_dump() writes
  * at most RDB_DUMP_MAX(len) bytes to `out` and returns how many; Redis 5.0 and later read them.
+ * `compress`: as rdb_writer_new().
  *
  * rdb_restore() reads a dump of `len` bytes and passes the value to `fn`, valid during the call
  * only.  What `fn` returned, or with a clause in rep->text:
@@ -127,7 +131,7 @@ int rdb_read_memory(const void *data, size_t len, const struct rdb_sink *sink,
  */
 #define RDB_DUMP_MAX(len) ((len) + 20)
 #define RDB_DUMP_FRAME	  11 /* bytes of it that are not the value: type, version, checksum */
-size_t rdb_dump(void *out, const void *value, size_t len);
+size_t rdb_dump(void *out, const void *value, size_t len, bool compress);
 int rdb_restore(const void *dump, size_t len,
 		int (*fn)(void *arg, const void *value, size_t value_len), void *arg,
 		struct rdb_report *rep);

@@ -68,6 +68,7 @@ struct job {
 	const char *dir;
 	const char *name;
 	char temp[NAME_MAX + 1];
+	bool compress;
 	bool background;
 	bool waited_for; /* somebody is told of its failure, so that it need not stop writes */
 	int ret;
@@ -270,19 +271,12 @@ static int check_writable(struct job *job, int dir_fd)
 	return 0;
 }
 
-struct size {
-	uint64_t bytes;
-	uint8_t db; /* of the last key */
-};
-
 static int add_size(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
 {
-	struct size *size = arg;
+	struct rdb_writer *w = arg;
 
-	(void)key;
-	size->bytes += rdb_key_size(key_len, entry->value_len, entry->expire_ms) +
-		       (entry->db != size->db ? RDB_SELECT_MAX : 0);
-	size->db = entry->db;
+	rdb_write_select(w, entry->db);
+	rdb_write_key(w, key, key_len, entry->value, entry->value_len, entry->expire_ms);
 	return atomic_load(&state.stop) ? -ECANCELED : 0;
 }
 
@@ -308,17 +302,19 @@ static int fail_walk(struct job *job, int err)
 /* Computes the size in bytes of a file with the current keys. */
 static int measure(struct job *job, struct store_ctx *ctx, uint64_t *size)
 {
-	struct size sum = { .bytes = FILE_OVERHEAD };
+	struct rdb_writer *w = rdb_writer_new(-1, job->compress);
 	uint64_t cursor = 0;
+	int ret;
 
+	if (!w)
+		return snapshot_fail(job, -ENOMEM, "out of memory");
+	rdb_write_header(w, 0, 0);
 	do {
-		int ret = store_scan(ctx, &cursor, SCAN_COUNT, false, add_size, &sum);
-
-		if (ret)
-			return fail_walk(job, ret);
-	} while (cursor);
-	*size = sum.bytes;
-	return 0;
+		ret = store_scan(ctx, &cursor, SCAN_COUNT, true, add_size, w);
+	} while (!ret && cursor);
+	*size = rdb_written(w) + FILE_OVERHEAD;
+	rdb_writer_free(w);
+	return ret ? fail_walk(job, ret) : 0;
 }
 
 /*
@@ -443,10 +439,12 @@ static uint64_t take_moment(void *image)
 /* Once, from its beginning. */
 static int write_image(struct job *job, struct store_ctx *ctx, int fd)
 {
-	struct saving s = {
-		.im = { .fd = fd, .moment = take_moment, .stop = &state.stop, .keys = &state.keys },
-		.st = job->st
-	};
+	struct saving s = { .im = { .fd = fd,
+				    .compress = job->compress,
+				    .moment = take_moment,
+				    .stop = &state.stop,
+				    .keys = &state.keys },
+			    .st = job->st };
 	int ret = ftruncate(fd, 0) || lseek(fd, 0, SEEK_SET) ? -errno : 0;
 
 	if (ret)
@@ -633,6 +631,7 @@ static struct job *new_job(struct store *st, const struct config *cfg, bool back
 	if (!job)
 		return NULL;
 	job->st = st;
+	job->compress = cfg->rdbcompression;
 	job->background = background;
 	job->dir = strdup(cfg->dir);
 	job->name = strdup(cfg->dbfilename);

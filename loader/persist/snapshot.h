@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Snapshots: saves the store to an RDB file, and loads it.  A save walks the store in a thread of
- * its own while traffic runs.  It is not a snapshot of one moment: the file has each key that
- * existed during the whole save, with a value that the key had during the save.
+ * its own while traffic runs; the file has the keys of one moment (image.h).
  *
  * Only one save runs at a time in a process.  The functions are thread safe unless noted.  None
  * keeps a reference to `cfg` (a background save copies dir and dbfilename); `st` must exist until

@@ -101,7 +101,7 @@ static struct {
 	 */
 	unsigned int damages, mended, mends;
 	uint64_t rewrite_began_ns, rewrite_tried_ns;
-	atomic_bool rewrite_stop;
+	atomic_bool rewrite_stop, compress;
 	_Atomic uint64_t rewrite_keys;
 
 	/* of the consumer */
@@ -990,7 +990,9 @@ static int write_image(struct image *im, int fd)
 
 static int write_base(void)
 {
-	struct image im = { .stop = &state.rewrite_stop, .keys = &state.rewrite_keys };
+	struct image im = { .compress = atomic_load(&state.compress),
+			    .stop = &state.rewrite_stop,
+			    .keys = &state.rewrite_keys };
 	int fd = openat(state.dir_fd, TEMP_BASE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
 	int ret = fd < 0 ? -errno : 0;
 
@@ -1576,6 +1578,7 @@ int writelog_configure(struct store *st, const struct config *cfg, bool serving,
 		state.unsynced_ns = monotonic_ns();
 	state.appendfsync = cfg->appendfsync;
 	state.timestamps = cfg->aof_timestamps;
+	atomic_store(&state.compress, cfg->rdbcompression);
 	state.no_sync_on_rewrite = cfg->no_sync_on_rewrite;
 	state.auto_percent = cfg->auto_rewrite_percent;
 	state.auto_min = cfg->auto_rewrite_min;

@@ -52,7 +52,7 @@ void write_sample(void)
 {
 	char path[] = "/tmp/xkv-test-rdb-XXXXXX";
 	int fd = mkstemp(path);
-	struct rdb_writer *w = rdb_writer_new(fd);
+	struct rdb_writer *w = rdb_writer_new(fd, true);
 	ssize_t n;
 
 	assert_true(fd >= 0 && w);

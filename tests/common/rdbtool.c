@@ -4,7 +4,7 @@
  * test_snapshot.py:
  *
  *   rdbtool load FILE [skip]   loads; prints one line a key: hex key, hex value, expiry in ms
- *   rdbtool save FILE          reads such lines from standard input and saves them
+ *   rdbtool save FILE [plain]  reads such lines from standard input and saves them
  *
  * Exit status 1 and one line on standard error on a failure.
  */
@@ -108,13 +108,13 @@ static int save(struct store *st, struct store_ctx *ctx, const struct config *cf
 int main(int argc, char **argv)
 {
 	char *slash = argc < 3 ? NULL : strrchr(argv[2], '/');
-	struct config cfg = { .rdb_other = RDB_OTHER_REFUSE };
+	struct config cfg = { .rdb_other = RDB_OTHER_REFUSE, .rdbcompression = true };
 	struct store_ctx *ctx;
 	struct store *st;
 	int ret;
 
 	if (!slash) {
-		fprintf(stderr, "usage: rdbtool load|save DIR/FILE [skip]\n");
+		fprintf(stderr, "usage: rdbtool load|save DIR/FILE [skip|plain]\n");
 		return 2;
 	}
 	*slash = '\0';
@@ -122,6 +122,8 @@ int main(int argc, char **argv)
 	cfg.dbfilename = slash + 1;
 	if (argc > 3 && strcmp(argv[3], "skip") == 0)
 		cfg.rdb_other = RDB_OTHER_SKIP;
+	if (argc > 3 && strcmp(argv[3], "plain") == 0)
+		cfg.rdbcompression = false;
 	st = userstore_new();
 	ctx = st ? store_ctx_get(st) : NULL;
 	if (!ctx)

@@ -88,12 +88,16 @@ def test_kill_while_values_come_and_go(xkvd):
 def test_snapshot(xkvd, stock):
     d = xkvd(*LIMITS)
     r = d.redis()
-    values = {b"a": noise(5 * MIB), b"l" * 300: noise(3 * MIB), b"s": b"small"}
+    values = {b"a": noise(5 * MIB), b"l" * 300: noise(3 * MIB), b"s": b"small",
+              b"same": b"s" * 20 * MIB}
     for key, value in values.items():
         r.set(key, value)
     assert r.save()
     other = stock(d.dir / "dump.rdb")
     assert {key: other.get(key) for key in other.keys()} == values
+    assert (d.dir / "dump.rdb").stat().st_size < 9 * MIB
+    r.config_set("rdbcompression", "no")
+    assert r.save() and (d.dir / "dump.rdb").stat().st_size > 28 * MIB
     other.config_set("rdbcompression", "yes")
     other.set("z", b"z" * 20 * MIB)
     other.save()

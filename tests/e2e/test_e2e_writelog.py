@@ -501,6 +501,13 @@ def test_rewritten_when_it_has_grown(xkvd):
     wait_for(lambda: client.info("persistence")["aof_current_size"] < 100_000, 10)
     assert client.info("persistence")["aof_last_bgrewrite_status"] == "ok"
     assert len(list(log_dir(d).iterdir())) == 3
+    for compression in "no", "yes":
+        client.config_set("rdbcompression", compression)
+        rewrites = client.info("persistence")["aof_rewrites"]
+        client.bgrewriteaof()
+        wait_for(lambda r=rewrites: client.info("persistence")["aof_rewrites"] > r, 10)
+        base, = log_dir(d).glob("*.base.rdb")
+        assert (base.stat().st_size < 1000) == (compression == "yes")
     reborn(d)
     assert d.redis().get("key") == b"399" * 500
 

@@ -81,10 +81,10 @@ def run(tool, *args, stdin=None):
                           timeout=120, check=False)
 
 
-def save(tool, path, entries):
+def save(tool, path, entries, *options):
     """entries: key -> (value, expiry in ms or 0)"""
     lines = "".join(f"{k.hex()} {v.hex()} {e}\n" for k, (v, e) in entries.items())
-    done = run(tool, "save", path, stdin=lines)
+    done = run(tool, "save", path, *options, stdin=lines)
     assert done.returncode == 0, done.stderr
 
 
@@ -137,10 +137,12 @@ def some_entries(count):
     return entries
 
 
-def test_redis_loads_ours(tool, start_redis, tmp_path):
+@pytest.mark.parametrize("compression, options", [("yes", ()), ("no", ("plain",))],
+                         ids=["compressed", "plain"])
+def test_redis_loads_ours(tool, start_redis, tmp_path, compression, options):
     entries = some_entries(30000)
     path = tmp_path / "dump.rdb"
-    save(tool, path, entries)
+    save(tool, path, entries, *options)
     check = subprocess.run(["redis-check-rdb", path], capture_output=True, text=True, check=False)
     assert check.returncode == 0 and "RDB looks OK" in check.stdout, check.stdout
     assert f"{len(entries)} keys read" in check.stdout
@@ -150,6 +152,10 @@ def test_redis_loads_ours(tool, start_redis, tmp_path):
     assert "keys loaded: %d, keys expired: 0" % len(entries) in server.log
     assert content(server.client) == entries
     assert os.listdir(tmp_path) == ["dump.rdb"]
+    server.client.config_set("rdbcompression", compression)
+    server.client.save()
+    size = path.stat().st_size
+    assert abs((server.dir / "dump.rdb").stat().st_size - size) < size / 500
 
 
 @pytest.mark.parametrize("options", [

@@ -62,6 +62,22 @@ static int note_misfit(void *arg, const struct rdb_misfit *m)
 static const struct rdb_sink sink = { .key = note_key, .other = note_misfit };
 static struct rdb_report report;
 
+/* A key that is its value, and what both have to be. */
+static const void *same_string;
+static size_t same_len;
+
+static int check_same(void *arg, const struct rdb_key *k)
+{
+	(void)arg;
+	assert_int_equal(k->key_len, same_len);
+	assert_int_equal(k->value_len, same_len);
+	assert_memory_equal(k->key, same_string, same_len);
+	assert_memory_equal(k->value, same_string, same_len);
+	return 0;
+}
+
+static const struct rdb_sink same_sink = { .key = check_same, .other = note_misfit };
+
 static int read_back(void)
 {
 	uint8_t *exact = malloc(file.len + 1); /* so that ASan sees a byte too many */
@@ -512,10 +528,113 @@ static void test_writer(void **state)
 	assert_true(report.checksummed);
 }
 
+/* ---- compression ---- */
+
+static uint64_t written(bool compress, const void *key, size_t key_len, const void *value,
+			size_t value_len)
+{
+	struct rdb_writer *w = rdb_writer_new(-1, compress);
+	uint64_t bytes;
+
+	assert_non_null(w);
+	rdb_write_key(w, key, key_len, value, value_len, 0);
+	bytes = rdb_written(w);
+	assert_int_equal(rdb_writer_error(w), 0);
+	rdb_writer_free(w);
+	return bytes;
+}
+
+static void fill_random(uint8_t *to, size_t len)
+{
+	uint64_t x = 88172645463325252ULL;
+
+	for (size_t i = 0; i < len; i++) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		to[i] = (uint8_t)(x >> 24);
+	}
+}
+
+/* What Redis' rdbcompression does: strings of more than 20 bytes, where it makes them shorter. */
+static void test_compression(void **state)
+{
+	static const char a[100] =
+		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+	uint8_t noise[70000];
+
+	(void)state;
+	fill_random(noise, sizeof(noise));
+	assert_int_equal(written(true, "k", 1, a, 20), 1 + 2 + 1 + 20);
+	assert_in_range(written(true, "k", 1, a, 21), 1 + 2 + 3 + 1, 1 + 2 + 3 + 10);
+	assert_in_range(written(true, a, 100, a, 100), 1 + 5 + 1 + 5 + 1, 1 + 2 * 20);
+	assert_int_equal(written(false, "k", 1, a, 21), 1 + 2 + 1 + 21);
+	/* numbers are numbers with either */
+	for (int compress = 0; compress < 2; compress++) {
+		assert_int_equal(written(compress, "k", 1, "12", 2), 1 + 2 + 2);
+		assert_int_equal(written(compress, "300", 3, "-2147483648", 11), 1 + 3 + 5);
+		assert_int_equal(written(compress, "k", 1, "2147483648", 10), 1 + 2 + 1 + 10);
+		assert_int_equal(written(compress, "k", 1, "007", 3), 1 + 2 + 1 + 3);
+	}
+	/* what does not become shorter, at each length of a length */
+	for (size_t len = 21; len < sizeof(noise); len = len < 200 ? len + 1 : len * 5 / 4) {
+		size_t head = len < 64 ? 1 : len < 16384 ? 2 : 5;
+
+		assert_int_equal(written(true, "k", 1, noise, len), 1 + 2 + head + len);
+	}
+}
+
+/* Each length, with ever more of it compressible: read back as it was, never longer than plain. */
+static void test_compression_there_and_back(void **state)
+{
+	uint8_t value[300];
+
+	(void)state;
+	for (size_t len = 0; len < sizeof(value); len++) {
+		for (size_t same = 0; same <= len; same += 7) {
+			char path[] = "/tmp/xkv-test-rdb-XXXXXX";
+			int fd = mkstemp(path);
+			struct rdb_writer *w = rdb_writer_new(fd, true);
+
+			assert_true(fd >= 0 && w);
+			unlink(path);
+			fill_random(value, len);
+			memset(value, 's', same);
+			rdb_write_header(w, 1, 0);
+			rdb_write_key(w, value, len, value, len, 0);
+			assert_int_equal(rdb_write_end(w), 0);
+			rdb_writer_free(w);
+			same_string = value;
+			same_len = len;
+			assert_int_equal(rdb_read(fd, &same_sink, &report), 0);
+			close(fd);
+			assert_true(written(true, "k", 1, value, len) <=
+				    written(false, "k", 1, value, len));
+		}
+	}
+}
+
+/* A huge string: however long, what it becomes is limited, so that memory is. */
+static void test_compression_of_huge(void **state)
+{
+	const size_t len = 80U << 20;
+	uint8_t *huge = calloc(1, len);
+
+	(void)state;
+	assert_non_null(huge);
+	assert_true(written(true, "k", 1, huge, len) < len / 80);
+	fill_random(huge, 30U << 20);
+	assert_in_range(written(true, "k", 1, huge, len), 30U << 20, 32U << 20);
+	fill_random(huge, 40U << 20);
+	assert_int_equal(written(true, "k", 1, huge, len), 1 + 2 + 5 + len);
+	free(huge);
+}
+
 static void test_writer_is_sticky(void **state)
 {
 	int fd = open("/dev/full", O_WRONLY);
-	struct rdb_writer *w = rdb_writer_new(fd);
+	struct rdb_writer *w = rdb_writer_new(fd, false);
 	static char big[100000];
 
 	(void)state;
@@ -575,6 +694,9 @@ int main(void)
 		cmocka_unit_test(test_no_checksum),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_writer),
+		cmocka_unit_test(test_compression),
+		cmocka_unit_test(test_compression_there_and_back),
+		cmocka_unit_test(test_compression_of_huge),
 		cmocka_unit_test(test_writer_is_sticky),
 		cmocka_unit_test(test_truncated_anywhere),
 		cmocka_unit_test(test_flipped_anywhere),

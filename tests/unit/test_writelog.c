@@ -83,7 +83,7 @@ static void put_base(void)
 
 	snprintf(path, sizeof(path), "%s/log/a.aof.1.base.rdb", bed.dir);
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-	w = rdb_writer_new(fd);
+	w = rdb_writer_new(fd, true);
 	assert_true(fd >= 0 && w);
 	rdb_write_header(w, 2, 0);
 	rdb_write_base_mark(w);
