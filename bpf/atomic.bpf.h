@@ -599,6 +599,23 @@ __noinline int atomic_record(struct xkv_request *rq)
 	return outcome;
 }
 
+/* Has nothing changed that was only read?  Else there is nothing to record. */
+__noinline int atomic_validate(struct xkv_request *rq)
+{
+	int outcome;
+	__u32 at;
+
+	if (!rq)
+		return XKV_C_pass_busy;
+	outcome = each_operation(rq, txn_validate);
+	if (outcome == XKV_TXN_DONE)
+		return outcome;
+	at = rq->at;
+	each_operation(rq, txn_void);
+	rq->at = at;
+	return outcome;
+}
+
 /* One try: XKV_TXN_DONE, XKV_C_pass_busy after a conflict, or another outcome that ends it. */
 __noinline int atomic_try(struct xkv_request *rq)
 {
@@ -618,10 +635,10 @@ __noinline int atomic_try(struct xkv_request *rq)
 		outcome = atomic_room(rq);
 	if (outcome == XKV_TXN_DONE && (rq->stages & XKV_ATOMIC_BUCKETS))
 		outcome = each_operation(rq, atomic_reserve);
-	if (outcome == XKV_TXN_DONE && (rq->stages & XKV_ATOMIC_READS))
-		outcome = each_operation(rq, txn_validate);
 	if (outcome == XKV_TXN_DONE && (rq->stages & XKV_ATOMIC_FEED))
 		outcome = atomic_record(rq);
+	if (outcome == XKV_TXN_DONE && (rq->stages & XKV_ATOMIC_READS))
+		outcome = atomic_validate(rq);
 	if (outcome == XKV_TXN_DONE)
 		each_operation(rq, atomic_apply);
 	if (outcome != XKV_TXN_DONE || (rq->stages & XKV_ATOMIC_BUCKETS))

@@ -8,12 +8,14 @@
  *   lock      the slots of the keys that change
  *   reserve   locks the buckets whose entries change, or that have to lack a key; keys that are
  *             created get an entry, whose slot reads as busy
- *   validate  the keys that were only read have not changed since they were found
  *   record    room for all records is reserved in the change feed, if somebody listens
+ *   validate  the keys that were only read have not changed since they were found
  *   apply     each change goes through the commit point; cannot fail
  *
  * The order is that of Silo (Tu et al., SOSP 2013): all that is written is locked before what is
- * read is validated, so transactions are serializable.  An absent key has no version that could be
+ * read is validated, so transactions are serializable.  Records are in the feed in that order, too,
+ * so no snapshot has one without those that it depends on: whoever changes what was read here locks
+ * it after it was validated, and reserves later.  An absent key has no version that could be
  * validated; its bucket is locked instead.  All locks are tried a bounded number of times, and in
  * the order slots, buckets; what fails before `apply` is rolled back, and xkvd tries again.  While
  * a key is locked it reads as busy in every other operation.
@@ -295,24 +297,6 @@ static int txn_reserve_one(__u32 index, struct xkv_txn_args *args)
 	return args->outcome != XKV_TXN_DONE;
 }
 
-/* ---- validate ------------------------------------------------------------ */
-
-/* A key that was only read: is it still what it was when it was found? */
-__noinline int txn_validate(struct xkv_request *rq, __u32 index)
-{
-	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
-	struct xkv_slot *slot;
-
-	if (!k)
-		return XKV_C_pass_busy;
-	if (k->action != XKV_TXN_CHECK || !k->ref)
-		return XKV_TXN_DONE;
-	slot = slot_at(k->ref);
-	return slot && READ_ONCE(slot->seq) == k->seq ? XKV_TXN_DONE : XKV_C_pass_busy;
-}
-
-TXN_STAGE(txn_validate)
-
 /* ---- record -------------------------------------------------------------- */
 
 /* Does the key change, once all conditions hold? */
@@ -422,6 +406,45 @@ static __always_inline void txn_record(struct xkv_request *rq, struct xkv_txn_ar
 	if (args->outcome == XKV_TXN_DONE && rq->record_bytes)
 		bpf_loop(args->count, txn_place_one, args, 0);
 }
+
+/* The transaction does not take place: the records that it was to have become ones of no change. */
+__noinline int txn_void(struct xkv_request *rq, __u32 index)
+{
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
+	struct xkv_feed *f = feed();
+	struct xkv_slot *old;
+	__u32 bytes;
+	__u64 at;
+
+	if (!k || !f || !k->record)
+		return XKV_TXN_DONE;
+	at = k->record & ~7ULL;
+	bytes = txn_record_bytes(k, k->record & XKV_FEED_LEAN);
+	old = k->record & XKV_FEED_PAIR ? slot_at(k->ref) : NULL;
+	if (old)
+		feed_void(f, at + bytes, feed_bytes_before(old));
+	feed_void(f, at, bytes);
+	k->record = 0;
+	return XKV_TXN_DONE;
+}
+
+/* ---- validate ------------------------------------------------------------ */
+
+/* A key that was only read: is it still what it was when it was found? */
+__noinline int txn_validate(struct xkv_request *rq, __u32 index)
+{
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
+	struct xkv_slot *slot;
+
+	if (!k)
+		return XKV_C_pass_busy;
+	if (k->action != XKV_TXN_CHECK || !k->ref)
+		return XKV_TXN_DONE;
+	slot = slot_at(k->ref);
+	return slot && READ_ONCE(slot->seq) == k->seq ? XKV_TXN_DONE : XKV_C_pass_busy;
+}
+
+TXN_STAGE(txn_validate)
 
 /* ---- apply --------------------------------------------------------------- */
 
@@ -611,6 +634,12 @@ static __always_inline void txn_unlock(struct xkv_txn_key *k)
 		unlock(slot, k->seq);
 }
 
+static int txn_void_one(__u32 index, struct xkv_txn_args *args)
+{
+	txn_void(txn_request(args), index);
+	return 0;
+}
+
 static int txn_unreserve_one(__u32 index, struct xkv_txn_args *args)
 {
 	struct xkv_request *rq = txn_request(args);
@@ -659,9 +688,12 @@ static __always_inline void txn_commit(struct xkv_txn_args *args)
 	if (args->outcome == XKV_TXN_DONE)
 		bpf_loop(count, txn_reserve_one, args, 0);
 	if (args->outcome == XKV_TXN_DONE)
-		bpf_loop(count, txn_validate_one, args, 0);
-	if (args->outcome == XKV_TXN_DONE)
 		txn_record(rq, args);
+	if (args->outcome == XKV_TXN_DONE) {
+		bpf_loop(count, txn_validate_one, args, 0);
+		if (args->outcome != XKV_TXN_DONE)
+			bpf_loop(count, txn_void_one, args, 0);
+	}
 	if (args->outcome == XKV_TXN_DONE)
 		bpf_loop(count, txn_apply_one, args, 0);
 	else

@@ -714,23 +714,29 @@ static void test_slot_that_is_referred_to(void **state)
 	next_has(XKV_CHANGE_OVERWRITE, key, pattern(2), XKV_FEED_INLINE - 8);
 }
 
+static struct feed_reader *listen_for_before(void)
+{
+	struct feed_reader *before = listen_as("before", false);
+
+	feed_ends_with_xkvd(before);
+	bed.st->cfg->cut_bucket = 0;
+	bed.st->cfg->cut_version = UINT64_MAX;
+	assert_int_equal(feed_before(before), 0);
+	return before;
+}
+
 /* What a change replaces is read from its slot, which is given back only after that. */
 static void test_before(void **state)
 {
 	static uint8_t value[2][LARGE];
-	struct feed_reader *before = listen_as("before", false);
+	struct feed_reader *before;
 	struct feed_change change, old;
 
 	(void)state;
 	for (int i = 0; i < 2; i++)
 		memcpy(value[i], noise(LARGE), LARGE);
 	put("key", value[0], LARGE, 0);
-	feed_ends_with_xkvd(before);
-	bed.st->cfg->cut_bucket = 0;
-	bed.st->cfg->cut_version = UINT64_MAX;
-	assert_int_equal(feed_before(before), 0);
-	assert_int_equal(feed_next(before, &change), 1);
-	assert_int_equal(change.what, XKV_CHANGE_CREATE);
+	before = listen_for_before();
 	put("key", value[1], LARGE, 0);
 	assert_int_equal(feed_next(before, &change), 1);
 	assert_int_equal(change.what, XKV_CHANGE_OVERWRITE);
@@ -830,6 +836,126 @@ static void test_killed_while_trimming(void **state)
 	feed_trim(bed.st);
 }
 
+/* ---- what was only read, and who writes it then ----------------------------------- */
+
+#define ORDER_SECONDS 2
+
+static _Atomic bool stop;
+
+/* Counts in a key. */
+static void *count_thread(void *arg)
+{
+	struct store_ctx *ctx = store_ctx_get(bed.st);
+	char text[16];
+
+	(void)arg;
+	for (unsigned int n = 1; !stop; n++) {
+		snprintf(text, sizeof(text), "%u", n);
+		store_set(ctx, "count", 5, text, strlen(text), 0, 0, 0, NULL);
+	}
+	store_ctx_put(ctx);
+	return NULL;
+}
+
+/* Copies what the key has, in a transaction of xkvd's. */
+static void *copy_thread(void *arg)
+{
+	struct store_ctx *ctx = store_ctx_get(bed.st);
+	struct store_entry e;
+	char text[16];
+
+	(void)arg;
+	while (!stop) {
+		store_txn_begin(ctx);
+		if (store_get(ctx, "count", 5, &e)) {
+			store_txn_abort(ctx);
+			continue;
+		}
+		memcpy(text, e.value, e.value_len);
+		store_set(ctx, "copy", 4, text, e.value_len, 0, 0, 0, NULL);
+		store_txn_commit(ctx);
+	}
+	store_ctx_put(ctx);
+	return NULL;
+}
+
+/* The same, in an ATOMIC datagram. */
+static void *datagram_thread(void *arg)
+{
+	struct operation get = { .opcode = XKV_OP_GET, TEXT("count") }, check = get, set;
+	struct payload req;
+	struct reply r;
+	char text[16];
+
+	(void)arg;
+	check.opcode = XKV_OP_CHECK;
+	set = (struct operation){ .opcode = XKV_OP_SET, TEXT("copy"), .value = text };
+	while (!stop) {
+		ask_op(DRIVER, &get, &r);
+		if (r.passed || r.result[0].status != XKV_OK)
+			continue;
+		set.value_len = r.result[0].value_len;
+		memcpy(text, r.value[0], set.value_len);
+		check.version = r.result[0].version;
+		begin(&req, next_id++, 0);
+		req.byte[3] |= XKV_F_ATOMIC;
+		request_add(&req, &check);
+		request_add(&req, &set);
+		ask(DRIVER, &req, &r);
+	}
+	return NULL;
+}
+
+struct order {
+	char count[16];
+	size_t len;
+	unsigned int copies, wrong, replaced;
+};
+
+/* At each place of the feed a copy is of what the key has there. */
+static void order_apply(struct order *o, const struct feed_change *c)
+{
+	if (!memcmp(c->key, "count", c->key_len)) {
+		o->len = c->value_len;
+		memcpy(o->count, c->value, o->len);
+		return;
+	}
+	o->copies++;
+	o->wrong += c->value_len != o->len || memcmp(c->value, o->count, o->len) != 0;
+}
+
+static void test_order_of_what_was_read(void **state)
+{
+	static void *(*const main_of[])(void *) = { count_thread, copy_thread, datagram_thread };
+	struct feed_reader *before = listen_for_before();
+	struct order o = { .len = 0 };
+	struct feed_change old;
+	pthread_t thread[3];
+
+	(void)state;
+#ifdef __SANITIZE_THREAD__
+	puts("SKIP: reports of races, also suppressed ones, take all of the time");
+	skip();
+#endif
+	stop = false;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, main_of[i], NULL), 0);
+	for (uint64_t end = monotonic_ms() + ORDER_SECONDS * 1000; monotonic_ms() < end;) {
+		while (feed_next(reader, &got) > 0)
+			order_apply(&o, &got);
+		while (feed_next(before, &old) > 0)
+			o.replaced += old.what == FEED_BEFORE;
+		feed_trim(bed.st);
+	}
+	stop = true;
+	for (int i = 0; i < 3; i++)
+		pthread_join(thread[i], NULL);
+	printf("# %u copies\n", o.copies);
+	assert_int_equal(o.wrong, 0);
+	assert_true(o.copies > 100 && o.replaced > 100);
+	feed_close(before);
+}
+
 /* ---- the store, rebuilt from the feed ------------------------------------------- */
 
 #define KEYS	300
@@ -854,7 +980,6 @@ struct mirror {
 };
 
 static const uint64_t siphash_key[2] = { 1, 2 };
-static _Atomic bool stop;
 
 static struct mirror_entry *mirror_find(struct mirror *m, const void *key, size_t len)
 {
@@ -1236,6 +1361,7 @@ int main(int argc, char **argv)
 		TEST(test_relocation),
 		TEST(test_killed),
 		TEST(test_killed_while_trimming),
+		TEST(test_order_of_what_was_read),
 		TEST(test_rebuilt),
 	};
 	int skip = bed_begin(argc, argv);
