@@ -39,34 +39,43 @@ static uint32_t record_bytes(const struct xkv_feed_record *rec)
 
 /* ---- the ring -------------------------------------------------------------- */
 
-static int ring_map(struct store *st, int fd)
+/* NULL and errno on failure. */
+static struct xkv_feed *ring_map(int fd)
 {
 	void *at = mmap(NULL, sizeof(struct xkv_feed), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-	if (at == MAP_FAILED)
+	return at == MAP_FAILED ? NULL : at;
+}
+
+/* A ring begins at a position other than 0, which stands for none. */
+static int ring_give(struct store *st, int fd)
+{
+	struct xkv_feed *ring = ring_map(fd);
+	uint32_t zero = 0;
+	int ret;
+
+	if (!ring)
 		return -errno;
-	st->feed.ring = at;
+	ring->head = ring->taken = ring->tail = XKV_FEED_BYTES;
+	if (bpf_map_update_elem(st->bpf.map[BPF_FEED], &zero, &fd, BPF_ANY)) {
+		ret = -errno;
+		munmap(ring, sizeof(*ring));
+		return ret;
+	}
+	__atomic_store_n(&st->feed.ring, ring, __ATOMIC_RELEASE); /* others look for it */
 	return 0;
 }
 
-/* Makes the ring.  It begins at a position other than 0, which stands for none. */
 static int ring_make(struct store *st)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE);
-	uint32_t zero = 0;
 	int fd, ret;
 
-	fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "xkv_feed", sizeof(zero), sizeof(struct xkv_feed),
-			    1, &opts);
+	fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "xkv_feed", sizeof(uint32_t),
+			    sizeof(struct xkv_feed), 1, &opts);
 	if (fd < 0)
 		return -errno;
-	ret = ring_map(st, fd);
-	if (!ret) {
-		st->feed.ring->head = st->feed.ring->taken = XKV_FEED_BYTES;
-		st->feed.ring->tail = XKV_FEED_BYTES;
-		if (bpf_map_update_elem(st->bpf.map[BPF_FEED], &zero, &fd, BPF_ANY))
-			ret = -errno;
-	}
+	ret = ring_give(st, fd);
 	close(fd);
 	return ret;
 }
@@ -90,7 +99,8 @@ int feed_adopt(struct store *st)
 	fd = bpf_map_get_fd_by_id(id);
 	if (fd < 0)
 		return -errno;
-	ret = ring_map(st, fd);
+	st->feed.ring = ring_map(fd);
+	ret = st->feed.ring ? 0 : -errno;
 	close(fd);
 	if (!ret)
 		trim_finish(st->feed.ring);
@@ -132,7 +142,7 @@ static void feed_switch(struct store *st, uint8_t wanted)
 	__atomic_store_n(&st->cfg->feed, wanted, __ATOMIC_RELEASE);
 }
 
-/* The same for what the readers want, after one wants something else.  With the feed's lock. */
+/* The same for what the readers want, after one wants something else. */
 static void feed_follow(struct store *st)
 {
 	uint8_t was = st->cfg->feed;
@@ -144,6 +154,13 @@ static void feed_follow(struct store *st)
 }
 
 /* ---- readers --------------------------------------------------------------- */
+
+/*
+ * Who begins or ends waits for programs, with `opening`.  What was read is given back meanwhile, or
+ * the ring would be full before such a wait ends on a busy machine.  A feed_trim() that does not
+ * know of a reader that begins gives back at most what was at the head then, and the reader begins
+ * behind the head that it finds after its last wait.
+ */
 
 static bool has_readers(const struct xkv_feed *ring)
 {
@@ -227,7 +244,6 @@ failed:
 	return ret;
 }
 
-/* With the feed's lock. */
 static int reader_open(struct store *st, const char *name, struct feed_reader *r, bool *resumed)
 {
 	int ret = st->feed.ring ? 0 : ring_make(st);
@@ -260,9 +276,9 @@ int feed_open(struct store *st, const char *name, struct feed_reader **out, bool
 	if (!r)
 		return -ENOMEM;
 	r->st = st;
-	pthread_mutex_lock(&st->feed.lock);
+	pthread_mutex_lock(&st->feed.opening);
 	ret = reader_open(st, name, r, resumed);
-	pthread_mutex_unlock(&st->feed.lock);
+	pthread_mutex_unlock(&st->feed.opening);
 	if (ret)
 		free(r);
 	else
@@ -298,12 +314,12 @@ void feed_close(struct feed_reader *r)
 
 	if (!r)
 		return;
-	pthread_mutex_lock(&st->feed.lock);
+	pthread_mutex_lock(&st->feed.opening);
 	reader_end(st, r->place);
 	feed_follow(st);
 	if (!has_readers(st->feed.ring))
 		feed_rest(st);
-	pthread_mutex_unlock(&st->feed.lock);
+	pthread_mutex_unlock(&st->feed.opening);
 	feed_trim(st);
 	reader_free(r);
 }
@@ -314,9 +330,9 @@ void feed_leave(struct feed_reader *r)
 
 	if (!r)
 		return;
-	pthread_mutex_lock(&st->feed.lock);
+	pthread_mutex_lock(&st->feed.opening);
 	st->feed.claimed &= ~(1U << (r->place - st->feed.ring->reader));
-	pthread_mutex_unlock(&st->feed.lock);
+	pthread_mutex_unlock(&st->feed.opening);
 	reader_free(r);
 }
 
@@ -326,14 +342,14 @@ void feed_adopted(struct store *st)
 
 	if (!place)
 		return;
-	pthread_mutex_lock(&st->feed.lock);
+	pthread_mutex_lock(&st->feed.opening);
 	for (int i = 0; i < XKV_FEED_READERS; i++)
 		if (is_open(&place[i]) && !(st->feed.claimed & 1U << i))
 			reader_end(st, &place[i]);
 	feed_follow(st);
 	if (!has_readers(st->feed.ring))
 		feed_rest(st);
-	pthread_mutex_unlock(&st->feed.lock);
+	pthread_mutex_unlock(&st->feed.opening);
 	feed_trim(st);
 }
 
@@ -457,11 +473,11 @@ static int begin_again(struct feed_reader *r)
 	struct store *st = r->st;
 	int ret;
 
-	pthread_mutex_lock(&st->feed.lock);
+	pthread_mutex_lock(&st->feed.opening);
 	ret = reader_begin(st, r);
 	if (!ret)
 		__atomic_store_n(&r->place->position, r->next, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&st->feed.lock);
+	pthread_mutex_unlock(&st->feed.opening);
 	log_warning(
 		"xkvd stood still while the change feed was full: changes were lost to listeners");
 	return ret ? ret : -ESTALE;
@@ -530,11 +546,10 @@ void feed_ends_with_xkvd(struct feed_reader *r)
 
 static int feed_ask(struct feed_reader *r, uint64_t flags)
 {
-	pthread_mutex_lock(&r->st->feed.lock);
+	pthread_mutex_lock(&r->st->feed.opening);
 	r->place->flags |= flags;
 	feed_follow(r->st);
-	pthread_mutex_unlock(&r->st->feed.lock);
-	/* without the lock: others give back meanwhile what they have read */
+	pthread_mutex_unlock(&r->st->feed.opening);
 	return flags & XKV_READER_BEFORE ? programs_wait(r->st) : 0;
 }
 
@@ -668,10 +683,10 @@ uint64_t feed_trim(struct store *st)
 
 	if (!st->feed.ring)
 		return 0;
-	pthread_mutex_lock(&st->feed.lock);
+	pthread_mutex_lock(&st->feed.trimming);
 	is_alive(st->feed.ring);
 	freed = trim(st);
-	pthread_mutex_unlock(&st->feed.lock);
+	pthread_mutex_unlock(&st->feed.trimming);
 	return freed;
 }
 

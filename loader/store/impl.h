@@ -195,9 +195,10 @@ struct sweep {
 
 /* The change feed. */
 struct feed {
-	struct xkv_feed *ring; /* mapped; NULL: nobody has listened yet */
-	pthread_mutex_t lock;  /* of opening, closing, and `tail` */
-	unsigned int claimed;  /* readers that are open in this process, as bits */
+	struct xkv_feed *ring;	  /* mapped; NULL: nobody has listened yet */
+	pthread_mutex_t opening;  /* of who listens, and for what; is held during grace periods */
+	pthread_mutex_t trimming; /* of `tail` */
+	unsigned int claimed;	  /* readers that are open in this process, as bits */
 	feed_commit_fn *committed;
 	void *committed_arg;
 };

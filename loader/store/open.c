@@ -205,7 +205,8 @@ static void store_locks(struct store *st)
 	pthread_mutex_init(&st->txn_lock, NULL);
 	pthread_mutex_init(&st->txn_resize, NULL);
 	pthread_mutex_init(&st->hold.lock, NULL);
-	pthread_mutex_init(&st->feed.lock, NULL);
+	pthread_mutex_init(&st->feed.opening, NULL);
+	pthread_mutex_init(&st->feed.trimming, NULL);
 	pthread_mutex_init(&st->swap.lock, NULL);
 	pthread_mutex_init(&st->counts_lock, NULL);
 	pthread_mutex_init(&st->mem.units_lock, NULL);

@@ -609,6 +609,18 @@ static void test_two_readers(void **state)
 	next_is(XKV_CHANGE_CREATE, "c");
 }
 
+/* Who begins to listen may wait for programs: what was read is given back meanwhile. */
+static void test_trimmed_while_others_begin(void **state)
+{
+	(void)state;
+	put_text("a", "1");
+	next_is(XKV_CHANGE_CREATE, "a");
+	nothing_more();
+	pthread_mutex_lock(&bed.st->feed.opening);
+	assert_true(feed_trim(bed.st) > 0);
+	pthread_mutex_unlock(&bed.st->feed.opening);
+}
+
 /* What a reader holds is in the ring until it says so, also for the next xkvd. */
 static void test_held(void **state)
 {
@@ -1353,6 +1365,7 @@ int main(int argc, char **argv)
 		TEST(test_given_up),
 		TEST(test_given_up_again),
 		TEST(test_given_up_and_killed),
+		TEST(test_trimmed_while_others_begin),
 		TEST(test_held),
 		TEST(test_two_readers),
 		TEST(test_large_values),
