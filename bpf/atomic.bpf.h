@@ -65,7 +65,7 @@ static __always_inline __u8 action_of(__u32 opcode)
 		return XKV_TXN_DELETE;
 	if (opcode == XKV_OP_EXPIRE)
 		return XKV_TXN_EXPIRE;
-	return is_change(opcode) ? XKV_TXN_WRITE : XKV_TXN_CHECK;
+	return XKV_IS_CHANGE(opcode) ? XKV_TXN_WRITE : XKV_TXN_CHECK;
 }
 
 /* Before anything is known of the key. */
@@ -420,7 +420,7 @@ __noinline int atomic_evaluate(struct xkv_request *rq, __u32 index)
 		return XKV_C_pass_busy;
 	operation_load(rq, k);
 	k->result_off = rq->out_len;
-	if ((is_change(rq->opcode) || is_check_of_cache(rq->opcode)) &&
+	if ((XKV_IS_CHANGE(rq->opcode) || is_check_of_cache(rq->opcode)) &&
 	    writes_stopped(rq) & (XKV_WRITES_REFUSED | XKV_WRITES_UP))
 		outcome = atomic_refuse(rq, XKV_READ_ONLY, 0, 0, 0, XKV_C_op_read_only);
 	else if (k->action == XKV_TXN_CHECK)
@@ -516,7 +516,7 @@ static __always_inline int read_outcome(__u8 opcode, __u8 status)
 {
 	if (opcode == XKV_OP_CHECK)
 		return XKV_C_checks;
-	if (is_change(opcode))
+	if (XKV_IS_CHANGE(opcode))
 		return XKV_C_op_misses;
 	return status == XKV_OK ? XKV_C_get_hits : XKV_C_get_misses;
 }
@@ -545,9 +545,9 @@ __noinline int atomic_apply(struct xkv_request *rq, __u32 index)
 	k->state &= XKV_TXN_BUCKET;
 	if (hot_is_due(rq, cfg)) {
 		txn_load(rq, k);
-		hot_note(
-			rq, is_change(r->opcode),
-			XKV_PADDED(bpf_ntohl(is_change(r->opcode) ? op->value_len : r->value_len)));
+		hot_note(rq, XKV_IS_CHANGE(r->opcode),
+			 XKV_PADDED(bpf_ntohl(XKV_IS_CHANGE(r->opcode) ? op->value_len
+								       : r->value_len)));
 	}
 	return XKV_TXN_DONE;
 }
@@ -659,11 +659,14 @@ static __always_inline void atomic_abort(struct xkv_request *rq, int outcome)
 /* Tries the operations that were parsed: enum verdict. */
 static __always_inline int atomic_commit(struct xkv_request *rq)
 {
+	__u8 stopped = rq->stages & XKV_ATOMIC_CHANGES ? writes_stopped(rq) : 0;
 	/* its locks would be in the way of the transaction that holds writes back */
-	bool held = rq->stages & XKV_ATOMIC_CHANGES && writes_stopped(rq) == XKV_WRITES_HELD;
+	bool held = stopped == XKV_WRITES_HELD;
 	int outcome = XKV_C_pass_busy;
 	struct xkv_txn_key *k;
 
+	if (stopped & XKV_WRITES_DURABLE && !(stopped & XKV_WRITES_REFUSED))
+		return stop(rq, XKV_C_pass_durable, VERDICT_PASS);
 	for (int i = 0; i < TRIES && outcome == XKV_C_pass_busy && !held; i++)
 		outcome = atomic_try(rq);
 	barrier_var(outcome);

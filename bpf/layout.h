@@ -449,6 +449,8 @@ enum xkv_read_only {
 	/* XDP leaves them to xkvd, whose transaction was often in vain, until held_until_ns */
 	XKV_WRITES_HELD = 2,
 	XKV_WRITES_UP = 4, /* they are the upstream's to make: see store_goes_up() */
+	/* XDP leaves them to xkvd, whose reply waits for the disk (`appendfsync always`) */
+	XKV_WRITES_DURABLE = 8,
 };
 
 /* Written by xkvd.  While it is all zero, as `ip link` leaves it, everything is passed on. */
@@ -604,7 +606,8 @@ static inline __attribute__((always_inline)) void xkv_hot_halve(struct xkv_hot *
 /* clang-format off */
 #define XKV_STATISTICS(X)                                                                          \
 	/* operations that could not be done here: passed on by XDP, retried by xkvd */            \
-	X(pass_miss) X(pass_busy) X(pass_no_slot) X(pass_full) X(pass_upstream) X(pass_too_large)  \
+	X(pass_miss) X(pass_busy) X(pass_no_slot) X(pass_full) X(pass_upstream) X(pass_durable)    \
+	X(pass_too_large)                                                                          \
 	/* passed on untouched: not for us, or not in a form that we serve */                      \
 	X(pass_not_ready) X(pass_short) X(pass_group) X(pass_ethertype) X(pass_vlan_depth)         \
 	X(pass_ip_header) X(pass_ip_options) X(pass_ip_fragment) X(pass_ip6_extension)             \

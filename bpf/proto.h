@@ -90,6 +90,9 @@ enum xkv_opcode {
 	XKV_OP_CHECK = 12,   /* with XKV_F_ATOMIC: the key has this version, 0 = is missing */
 };
 
+/* Those that may change something. */
+#define XKV_IS_CHANGE(opcode) ((opcode) >= XKV_OP_SET && (opcode) <= XKV_OP_APPEND)
+
 /* struct xkv_op.flags; docs/protocol.md lists which opcodes take which */
 #define XKV_NX	    0x01 /* SET only if the key does not exist */
 #define XKV_XX	    0x02 /* SET only if the key exists */
@@ -125,7 +128,7 @@ enum xkv_status {
 	XKV_OVERFLOW = 13,    /* INCR: the sum would be out of range */
 	XKV_REPEATED = 14,    /* header only: executed before; its reply was too long to be kept */
 	XKV_NO_SESSION = 15,  /* header only: too many sessions; nothing was done */
-	XKV_READ_ONLY = 16,   /* writes are refused, all or over UDP; nothing was changed */
+	XKV_READ_ONLY = 16,   /* writes are refused; nothing was changed */
 	XKV_ABORTED = 17, /* header only: XKV_F_ATOMIC, nothing was done; the one result says why */
 };
 

@@ -240,24 +240,24 @@ static __always_inline int op_session(struct xkv_request *rq)
 	return XKV_C_sessions;
 }
 
-static __always_inline bool is_change(__u8 opcode)
-{
-	return opcode >= XKV_OP_SET && opcode <= XKV_OP_APPEND;
-}
-
 /*
  * What stops the writes of this request, enum xkv_read_only; 0: nothing.  xkvd's own (expiry,
- * eviction) go on, and so do all when a hold was not renewed: xkvd may have been killed.
+ * eviction) go on, and so do all when a hold was not renewed: xkvd may have been killed.  Those
+ * whose reply waits for the disk are made by xkvd.
  */
 static __always_inline __u8 writes_stopped(struct xkv_request *rq)
 {
 	struct xkv_config *cfg = config();
+	__u8 stopped;
 
 	if (!cfg || !cfg->read_only || rq->flags & XKV_REQUEST_TRUSTED)
 		return 0;
-	if (cfg->read_only == XKV_WRITES_HELD && bpf_ktime_get_ns() >= cfg->held_until_ns)
+	stopped = READ_ONCE(cfg->read_only);
+	if (rq->flags & XKV_REQUEST_XKVD)
+		stopped &= ~XKV_WRITES_DURABLE;
+	if (stopped == XKV_WRITES_HELD && bpf_ktime_get_ns() >= cfg->held_until_ns)
 		return 0;
-	return cfg->read_only;
+	return stopped;
 }
 
 /* Does a change ask for what only the store that it is made in can do? */
@@ -271,12 +271,14 @@ static __always_inline bool is_for_store(const struct xkv_request *rq, __u32 opc
 /* Executes the current operation: its outcome. */
 static __always_inline int op_do(struct xkv_request *rq, __u32 opcode)
 {
-	__u8 stopped = is_change(opcode) ? writes_stopped(rq) : 0;
+	__u8 stopped = XKV_IS_CHANGE(opcode) ? writes_stopped(rq) : 0;
 
 	if (stopped & XKV_WRITES_REFUSED || (stopped & XKV_WRITES_UP && is_for_store(rq, opcode)))
 		return answer(rq, opcode, XKV_READ_ONLY, XKV_C_op_read_only);
 	if (stopped & XKV_WRITES_UP)
 		return XKV_C_pass_upstream;
+	if (stopped & XKV_WRITES_DURABLE)
+		return XKV_C_pass_durable;
 	if (stopped)
 		return XKV_C_pass_busy;
 	if (has_key(opcode))
@@ -459,11 +461,16 @@ static __always_inline int request_begin(struct xkv_request *rq)
 						: XKV_C_error_request);
 }
 
-/* Looks up a change with XKV_F_ONCE in the dedup cache; reads need no record. */
+/*
+ * Looks up a change with XKV_F_ONCE in the dedup cache; reads need no record.  Not before the disk
+ * is waited for: it may not have the change yet whose reply is there.
+ */
 static __always_inline int request_dedup(struct xkv_request *rq, bool change)
 {
 	if (!(((struct xkv_hdr *)rq->in)->flags & XKV_F_ONCE) || !change)
 		return GO_ON;
+	if (writes_stopped(rq) & XKV_WRITES_DURABLE)
+		return stop(rq, XKV_C_pass_durable, VERDICT_PASS);
 	switch (dedup_begin(rq)) {
 	case DEDUP_NEW:
 		return GO_ON;
@@ -562,8 +569,8 @@ __noinline int request_run(struct xkv_request *rq, int again)
 	if (verdict == GO_ON && rq->flags & XKV_REQUEST_ATOMIC)
 		return atomic_run(rq);
 	if (verdict == GO_ON)
-		verdict = request_dedup(rq,
-					is_change(((struct xkv_op *)&IN(rq, rq->in_off))->opcode));
+		verdict = request_dedup(
+			rq, XKV_IS_CHANGE(((struct xkv_op *)&IN(rq, rq->in_off))->opcode));
 	if (verdict != GO_ON)
 		return verdict;
 	verdict = operations_run(rq);

@@ -427,7 +427,7 @@ __noinline int resp_parse(struct resp *r, __u32 at)
 	    (r->words > row->words && resp_apply(r, c, row)))
 		return -1;
 	r->which |= 1U << command;
-	r->changes |= is_change(c->opcode);
+	r->changes |= XKV_IS_CHANGE(c->opcode);
 	r->unbounded |= c->reply == RESP_VALUE_REPLY || c->opcode == XKV_OP_APPEND;
 	return end;
 }

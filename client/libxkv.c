@@ -1356,8 +1356,7 @@ const char *xkv_strerror(int error)
 		{ XKV_E_NO_SESSION, "the server has too many clients to recognise copies of a "
 				    "change: try again" },
 		{ XKV_E_READ_ONLY,
-		  "the server refuses writes: it cannot write a snapshot or its log, or has "
-		  "appendfsync always, which takes writes over TCP only" },
+		  "the server refuses writes: it cannot write a snapshot or its log" },
 		{ XKV_E_ABORTED, "a condition does not hold, and nothing was done" },
 		{ XKV_E_TIMEOUT, "no answer in time: are host and port right, and does the server "
 				 "allow this client?" },

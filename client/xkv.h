@@ -84,8 +84,7 @@ enum xkv_error {
 	XKV_E_OVERFLOW = -13,	 /* INCR: the sum would be out of range */
 	XKV_E_REPEATED = -14,	 /* executed before; its answer was lost, and too long to be kept */
 	XKV_E_NO_SESSION = -15,	 /* the server has no room to recognise repeats of the change */
-	/* the server cannot save (see its log), or has `appendfsync always`; nothing was changed */
-	XKV_E_READ_ONLY = -16,
+	XKV_E_READ_ONLY = -16,	 /* the server cannot save, see its log; nothing was changed */
 	XKV_E_ABORTED = -17, /* xkv_atomic(): a command could not be done; nothing was changed */
 	/* The others come from the library. */
 	XKV_E_TIMEOUT = -32,	   /* no answer; the command may or may not have been executed */

@@ -586,6 +586,7 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 			       server_stat(x->server), server_datagrams(x->server), err, ERR_LEN);
 	if (!ret)
 		proxy_udp(x->server, &x->udp);
+	server_use_udp(x->server, &x->udp);
 	for (unsigned int i = 0; !ret && i < x->udp.count; i++)
 		ret = server_add_fd(x->server, x->udp.socket[i].fd, USES_CONTEXT, udp_readable,
 				    &x->udp.socket[i]);

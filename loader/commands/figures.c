@@ -21,6 +21,7 @@
 #include "bpf/layout.h"
 #include "database/database.h"
 #include "net/client.h"
+#include "net/udp.h"
 #include "persist/snapshot.h"
 #include "persist/writelog.h"
 #include "script/script.h"
@@ -322,6 +323,7 @@ static void log_on_figures(struct metrics *m, struct server *s, const struct wri
 		{ "xkv_log_late_ms", GAUGE(info->late_ns / 1000000) },
 		{ NULL, GAUGE((double)info->late_ns / 1e9), "xkv_log_late_seconds", "for how long the disk has not taken the write log, if writes have to wait for that" },
 		{ "xkv_log_waiting", GAUGE(waiting), "xkv_log_waiting_clients", "clients whose writes wait for the disk" },
+		{ "xkv_log_waiting_udp", GAUGE(s->udp ? s->udp->held_count : 0), "xkv_log_waiting_replies", "replies over UDP that wait for the disk" },
 		{ "xkv_log_head", COUNT(feed_head(s->store)), "xkv_log_head_bytes_total", "position of the last change in the change feed" },
 		{ "xkv_log_written", COUNT(info->written), "xkv_log_written_bytes_total", "position up to which the write log is written" },
 		{ "xkv_log_synced", COUNT(info->synced), "xkv_log_synced_bytes_total", "position up to which the disk has the write log" },
@@ -401,6 +403,7 @@ static void traffic_figures(struct metrics *m, const struct server *s, const uin
 		{ "udp_operations_driver", COUNT(st[STAT_UDP_DRIVER] - driver_requests(s)), "xkv_udp_operations_driver_total", "operations over UDP that the driver did" },
 		{ "udp_operations_xkvd", COUNT(st[STAT_UDP_XKVD]), "xkv_udp_operations_xkvd_total", "operations over UDP that the driver left to xkvd" },
 		{ "udp_dropped_late", COUNT(st[STAT_UDP_LATE]), "xkv_udp_dropped_late_total", "datagrams that waited for too long in xkvd's socket" },
+		{ "udp_dropped_crowded", COUNT(st[STAT_UDP_CROWDED]), "xkv_udp_dropped_crowded_total", "datagrams that were dropped because too many replies wait for the disk" },
 		{ "udp_dropped_source", COUNT(st[STAT_UDP_SOURCE]), "xkv_udp_dropped_source_total", "datagrams that claim to come from ourselves" },
 		{ "instantaneous_ops_per_sec", REAL(s->operations.per_second, 0), "redis_instantaneous_operations_per_second", "commands and operations in the last second" },
 		{ "total_net_input_bytes", COUNT(st[STAT_BYTES_IN]), "redis_net_input_bytes_total", "bytes that came over TCP" },

@@ -64,10 +64,10 @@ static void say_refused(const struct server *s, const char *save_error)
 			    save_error);
 }
 
-/* Over UDP they are also refused where those over TCP, or their replies, wait: XDP cannot. */
+/* Over UDP they are also refused where those over TCP wait: clients would repeat them. */
 void server_follow_saves(struct server *s)
 {
-	bool waited = s->replies_wait, refused = s->writes_refused, late = s->writes_wait;
+	bool refused = s->writes_refused, late = s->writes_wait;
 	struct snapshot_info info;
 
 	snapshot_status(&info);
@@ -78,8 +78,9 @@ void server_follow_saves(struct server *s)
 	s->writes_wait = !s->writes_refused && writelog_is_late();
 	if (s->flows && (s->writes_refused != refused || s->writes_wait != late))
 		flows_take_back(s->flows);
-	store_refuse_writes(s->store, s->writes_refused || s->writes_wait || s->replies_wait ||
+	store_refuse_writes(s->store, s->writes_refused || s->writes_wait ||
 					      (s->cfg->upstream[0] && !s->cfg->write_through));
+	store_writes_durable(s->store, s->replies_wait);
 	store_writes_up(s->store, s->cfg->upstream[0] && s->cfg->write_through);
 	waiters_wake(&s->log_waiters);
 	waiters_wake(&s->late_waiters);
@@ -89,9 +90,6 @@ void server_follow_saves(struct server *s)
 		log_warning("the disk is late with the write log: writes wait");
 	if (s->writes_refused != refused)
 		say_refused(s, info.last_error);
-	if (s->replies_wait && !waited && s->cfg->interface[0])
-		log_warning("appendfsync always: writes over UDP are refused (READ_ONLY), because "
-			    "the driver cannot wait for the disk before it replies");
 }
 
 static void on_log_told(struct ev_loop *loop, ev_async *w, int events)

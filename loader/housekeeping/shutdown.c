@@ -9,6 +9,7 @@
 #include "housekeeping_impl.h"
 #include "net/client.h"
 #include "net/listen.h"
+#include "net/udp.h"
 #include "persist/snapshot.h"
 #include "persist/writelog.h"
 #include "util/clock.h"
@@ -73,6 +74,8 @@ void replies_send_last(struct server *s)
 		return;
 	for (unsigned int i = 0; i < s->worker_count && !s->busy; i++)
 		clients_flush(s->worker[i]);
+	while (s->udp && udp_send_held(s->udp))
+		;
 }
 
 bool server_shutdown(struct server *s, enum shutdown_save save, bool force)

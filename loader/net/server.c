@@ -364,6 +364,11 @@ static unsigned int default_threads(void)
 	return cpus > 1 ? cpus - 1 : 1;
 }
 
+void server_use_udp(struct server *s, struct udp *udp)
+{
+	s->udp = udp;
+}
+
 void server_use_flows(struct server *s, struct flows *flows)
 {
 	s->flows = flows;

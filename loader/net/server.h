@@ -56,6 +56,10 @@ int server_check(const struct config *cfg, char *err, size_t err_len);
 struct server *server_new(const struct server_options *options, char *err, size_t err_len);
 void server_free(struct server *s);
 
+struct udp;
+/* Whose replies may have to wait for the disk; stays the caller's. */
+void server_use_udp(struct server *s, struct udp *udp);
+
 struct flows;
 /* From now on the driver answers clients, too (flows.h); `flows` stays the caller's. */
 void server_use_flows(struct server *s, struct flows *flows);

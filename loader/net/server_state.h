@@ -60,6 +60,7 @@ struct server {
 	struct waiters room_waiters;	   /* those that begin again when there is room */
 	struct extra *extras;
 	uint64_t last_client_id;
+	struct udp *udp;       /* not owned; NULL = not yet */
 	struct flows *flows;   /* not owned; NULL = the driver answers no client over TCP */
 	struct hashtable ids;  /* of the clients of all workers */
 	double started;	       /* by monotonic_seconds() */

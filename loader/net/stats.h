@@ -26,9 +26,10 @@ enum counter {
 	STAT_ALONE_NS,	/* in which all other workers had to wait */
 	STAT_BYTES_IN,
 	STAT_BYTES_OUT,
-	STAT_UDP_LATE,	 /* datagrams that have waited for too long */
-	STAT_UDP_SOURCE, /* datagrams that claim to come from ourselves */
-	STAT_READS,	 /* calls that brought or sent something */
+	STAT_UDP_LATE,	  /* datagrams that have waited for too long */
+	STAT_UDP_SOURCE,  /* datagrams that claim to come from ourselves */
+	STAT_UDP_CROWDED, /* changes beyond those whose replies wait for the disk */
+	STAT_READS,	  /* calls that brought or sent something */
 	STAT_WRITES,
 	/* counted by the store, for both front ends */
 	STAT_HITS,

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "persist/writelog.h"
 #include "port_hint.h"
 #include "stats.h"
 #include "util/clock.h"
@@ -28,6 +29,8 @@
 #define TURN_NS	       1000000
 #define LATE_NS	       5000000000LL
 #define SOCKET_BUFFER  (4 << 20)
+#define HELD_MAX       (32 << 20) /* bytes of replies that wait for the disk */
+#define HELD_A_ROUND   256
 
 /* Memory for one recvmmsg(): datagrams, their senders, and where they were sent to. */
 struct udp_batch {
@@ -172,6 +175,7 @@ int udp_open(struct udp *udp, const struct config *cfg, struct rules *rules, str
 	int ret = 0;
 
 	*udp = (struct udp){ .rules = rules, .ctx = ctx, .stat = stat, .durations = durations };
+	STAILQ_INIT(&udp->held);
 	if (!cfg->port)
 		return 0;
 	udp->check_link = !cfg->bind_count && cfg->interface[0];
@@ -187,12 +191,69 @@ int udp_open(struct udp *udp, const struct config *cfg, struct rules *rules, str
 	return ret;
 }
 
+/* The oldest reply that waits for the disk is not kept any more. */
+static void release(struct udp *udp)
+{
+	struct udp_kept *d = STAILQ_FIRST(&udp->held);
+
+	STAILQ_REMOVE_HEAD(&udp->held, next);
+	udp->held_count--;
+	udp->held_bytes -= sizeof(*d) + d->len;
+	free(d);
+}
+
 void udp_close(struct udp *udp)
 {
+	while (udp->held_count)
+		release(udp);
 	while (udp->count) {
 		close(udp->socket[--udp->count].fd);
 		free(udp->socket[udp->count].batch);
 	}
+}
+
+/* ---- what is in a datagram ------------------------------------------------- */
+
+const struct xkv_op *udp_first_op(const char *request)
+{
+	const struct xkv_hdr *hdr = (const struct xkv_hdr *)request;
+
+	return (const struct xkv_op *)(request + sizeof(*hdr) +
+				       (hdr->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES : 0) +
+				       (hdr->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0));
+}
+
+bool udp_next_result(const char *reply, size_t len, size_t *at, struct xkv_result *r)
+{
+	if (*at + sizeof(*r) > len)
+		return false;
+	memcpy(r, reply + *at, sizeof(*r));
+	*at += sizeof(*r) +
+	       (r->flags & XKV_HAS_VALUE ? XKV_PADDED((size_t)ntohl(r->value_len)) : 0);
+	return true;
+}
+
+/* Is this anything but one read? */
+static bool may_change(const char *request, size_t len)
+{
+	const struct xkv_op *op = udp_first_op(request);
+
+	return len < sizeof(struct xkv_hdr) || ((const struct xkv_hdr *)request)->count != 1 ||
+	       request + len < (const char *)(op + 1) || XKV_IS_CHANGE(op->opcode);
+}
+
+/* Does the reply say of a change that it was made, or what has become of it? */
+static bool tells_of_change(const char *reply, size_t len)
+{
+	size_t at = sizeof(struct xkv_hdr);
+	struct xkv_result r;
+
+	if (((const struct xkv_hdr *)reply)->status == XKV_REPEATED)
+		return true;
+	while (udp_next_result(reply, len, &at, &r))
+		if (XKV_IS_CHANGE(r.opcode) && r.status != XKV_READ_ONLY)
+			return true;
+	return false;
 }
 
 /* ---- datagrams ----------------------------------------------------------- */
@@ -305,30 +366,66 @@ static size_t execute(const struct udp *udp, const struct sockaddr *from, const 
 	return ret > 0 ? (size_t)ret : 0;
 }
 
-static void keep(const struct udp *udp, int fd, const struct msghdr *msg, const char *in,
-		 size_t len, bool up)
+/* NULL: it is lost, as packets are. */
+static struct udp_kept *keep(const struct udp *udp, int fd, const struct msghdr *msg,
+			     const char *bytes, size_t len)
 {
-	struct udp_kept *d = malloc(sizeof(*d));
+	struct udp_kept *d = malloc(sizeof(*d) + len);
 
 	if (!d)
-		return; /* as after a packet loss */
+		return NULL;
 	*d = (struct udp_kept){ .udp = udp, .fd = fd, .from_len = msg->msg_namelen, .len = len };
 	memcpy(&d->from, msg->msg_name, msg->msg_namelen);
 	d->control_len = msg->msg_controllen;
 	memcpy(d->control, msg->msg_control, d->control_len);
-	memcpy(d->in, in, len);
-	udp->kept(udp->hold_arg, d, up);
+	memcpy(d->bytes, bytes, len);
+	return d;
+}
+
+/* One that the upstream is asked for first. */
+static void leave(const struct udp *udp, struct udp_kept *d, bool up)
+{
+	if (d)
+		udp->kept(udp->hold_arg, d, up);
+}
+
+/* A reply that is sent when the log is on the disk up to this position. */
+static void hold(struct udp *udp, struct udp_kept *d, uint64_t position)
+{
+	if (!d)
+		return;
+	d->position = position;
+	STAILQ_INSERT_TAIL(&udp->held, d, next);
+	udp->held_count++;
+	udp->held_bytes += sizeof(*d) + d->len;
+}
+
+bool udp_send_held(struct udp *udp)
+{
+	uint64_t synced = 0;
+	unsigned int sent = 0;
+	struct udp_kept *d;
+
+	while ((d = STAILQ_FIRST(&udp->held)) && sent < HELD_A_ROUND) {
+		if (d->position > synced && !writelog_is_synced(d->position))
+			break;
+		synced = d->position;
+		udp_send(d, d->bytes, d->len);
+		release(udp);
+		sent++;
+	}
+	return sent == HELD_A_ROUND;
 }
 
 size_t udp_execute(const struct udp_kept *d, char *reply)
 {
-	return execute(d->udp, (const struct sockaddr *)&d->from, d->in, d->len, reply);
+	return execute(d->udp, (const struct sockaddr *)&d->from, d->bytes, d->len, reply);
 }
 
 void udp_record(const struct udp_kept *d, const char *reply, size_t len)
 {
 	store_sender(d->udp->ctx, (const struct sockaddr *)&d->from);
-	store_record(d->udp->ctx, d->in, d->len, reply, len);
+	store_record(d->udp->ctx, d->bytes, d->len, reply, len);
 }
 
 void udp_send(const struct udp_kept *d, const char *reply, size_t len)
@@ -347,23 +444,47 @@ void udp_send(const struct udp_kept *d, const char *reply, size_t len)
 		log_debug("a reply could not be sent: %s", strerror(errno));
 }
 
-static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
+/* So many replies wait for the disk that one more change could not be answered? */
+static bool is_crowded(const struct udp *udp, const char *request, size_t len)
+{
+	if (udp->held_bytes < HELD_MAX || !may_change(request, len))
+		return false;
+	udp->stat[STAT_UDP_CROWDED]++;
+	return true;
+}
+
+/* The position that the reply has to wait for; 0: it need not. */
+static uint64_t awaits(const char *reply, size_t len)
+{
+	bool writers;
+
+	return tells_of_change(reply, len) ? writelog_awaits(&writers) : 0;
+}
+
+static void answer(struct udp *udp, int fd, struct udp_batch *b, int i)
 {
 	const struct sockaddr *from = (struct sockaddr *)&b->from[i];
 	struct msghdr *msg = &b->msg[i].msg_hdr;
 	size_t len = b->msg[i].msg_len, ret;
+	uint64_t position;
 	bool up;
 
 	if ((msg->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !b->from[i].sin6_port ||
 	    is_late(udp, msg) || is_forged(udp, from, len) ||
-	    !rules_allows(udp->rules, from, false) || !take_destination(udp, msg))
+	    !rules_allows(udp->rules, from, false) || !take_destination(udp, msg) ||
+	    is_crowded(udp, b->in[i], len))
 		return;
 	ret = execute(udp, from, b->in[i], len, b->out);
 	up = !ret && udp->holds && store_goes_up(udp->ctx);
 	if (!ret && !up)
 		return;
 	if (up || (udp->holds && udp->holds(udp->hold_arg, b->in[i], len, b->out, ret))) {
-		keep(udp, fd, msg, b->in[i], len, up);
+		leave(udp, keep(udp, fd, msg, b->in[i], len), up);
+		return;
+	}
+	position = awaits(b->out, ret);
+	if (position) {
+		hold(udp, keep(udp, fd, msg, b->out, ret), position);
 		return;
 	}
 	b->iov[i] = (struct iovec){ b->out, ret };

@@ -4,6 +4,7 @@
 #define XKV_UDP_H
 
 #include <stddef.h>
+#include <sys/queue.h>
 
 #include "kernel/rules.h"
 #include "store/store.h"
@@ -16,15 +17,17 @@ struct udp_socket {
 	struct udp_batch *batch; /* owned */
 };
 
-/* A datagram that is answered later. */
+/* A datagram that is answered later, or its reply. */
 struct udp_kept {
+	STAILQ_ENTRY(udp_kept) next; /* of replies */
+	uint64_t position;	     /* in the change feed: the disk has to have the log up to it */
 	const struct udp *udp;
 	int fd;
 	struct sockaddr_in6 from;
 	socklen_t from_len;
 	_Alignas(struct cmsghdr) char control[128]; /* says which address the reply is sent from */
 	size_t control_len, len;
-	char in[2048];
+	char bytes[];
 };
 
 struct udp {
@@ -41,6 +44,9 @@ struct udp {
 	struct store_ctx *ctx;
 	uint64_t *stat; /* by enum counter */
 	struct durations *durations;
+	STAILQ_HEAD(udp_held, udp_kept) held; /* replies to changes that wait for the disk; owned */
+	unsigned int held_count;
+	size_t held_bytes;
 	bool check_link; /* the sockets are bound to all addresses: only our links count */
 	unsigned int count;
 	struct udp_socket socket[UDP_SOCKETS_MAX];
@@ -61,6 +67,17 @@ size_t udp_execute(const struct udp_kept *d, char *reply);
 void udp_record(const struct udp_kept *d, const char *reply, size_t len);
 /* Sends a reply. */
 void udp_send(const struct udp_kept *d, const char *reply, size_t len);
+
+/*
+ * With `appendfsync always`: sends the replies to changes that the disk has by now
+ * (persist/writelog.h).  True: there are more, for the next round.
+ */
+bool udp_send_held(struct udp *udp);
+
+/* The first operation of a request, which the engine has found to be right. */
+const struct xkv_op *udp_first_op(const char *request);
+/* The result at *at of a reply, and where the next one is.  False: there is none. */
+bool udp_next_result(const char *reply, size_t len, size_t *at, struct xkv_result *r);
 
 /* To be called when our addresses may have changed. */
 void udp_follow_addresses(const struct udp *udp);

@@ -11,6 +11,7 @@
 #include "executor.h"
 #include "persist/writelog.h"
 #include "server_state.h"
+#include "udp.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -330,6 +331,8 @@ static void end_rounds(struct worker *w)
 			     writers);
 	send_replies(w, &w->unsent, awaited, writers);
 	hold_unsent(w, awaited);
+	if (w->srv->udp && w == w->srv->worker[0] && udp_send_held(w->srv->udp))
+		ev_async_send(w->loop, &w->wake); /* the others have their turn first */
 }
 
 void worker_send(struct worker *w, struct client *c)

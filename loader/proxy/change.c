@@ -130,7 +130,7 @@ static void answer(const struct udp_kept *k, uint8_t status, uint64_t ttl, const
 		len += sizeof(r.number);
 		r.hdr.length = htons(len);
 	}
-	if (((const struct xkv_hdr *)k->in)->flags & XKV_F_ONCE)
+	if (((const struct xkv_hdr *)k->bytes)->flags & XKV_F_ONCE)
 		udp_record(k, (const char *)&r, len);
 	udp_send(k, (const char *)&r, len);
 }
@@ -287,7 +287,7 @@ static void send_up(struct change *c, const char *key)
 void change_send(struct proxy *x, struct udp_kept *k)
 {
 	struct change *c = x->up && x->datagrams < DATAGRAMS_MAX ? calloc(1, sizeof(*c)) : NULL;
-	const struct xkv_op *op = datagram_first(k);
+	const struct xkv_op *op = udp_first_op(k->bytes);
 	const char *key = (const char *)(op + 1);
 
 	if (!c || !guards_add(x, &c->guards, key, op->key_len)) {

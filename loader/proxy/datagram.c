@@ -70,18 +70,11 @@ static void add_operation(struct asked *asked, unsigned int *count, const struct
 	}
 }
 
-/* Where the operations begin. */
-static size_t first_at(const struct xkv_hdr *hdr)
-{
-	return sizeof(*hdr) + (hdr->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES : 0) +
-	       (hdr->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0);
-}
-
 /* What each result of the reply is about, of a request that the engine has found to be right. */
 static unsigned int parse(const char *request, size_t len, struct asked asked[RESULTS_MAX])
 {
 	const struct xkv_hdr *hdr = (const struct xkv_hdr *)request;
-	size_t at = first_at(hdr);
+	size_t at = (size_t)((const char *)udp_first_op(request) - request);
 	unsigned int count = 0;
 
 	for (unsigned int i = 0; i < hdr->count && at + sizeof(struct xkv_op) <= len; i++) {
@@ -97,17 +90,6 @@ static unsigned int parse(const char *request, size_t len, struct asked asked[RE
 	return count;
 }
 
-/* The result that stands there, and where the next one does.  False: there is none. */
-static bool next_result(const char *reply, size_t len, size_t *at, struct xkv_result *r)
-{
-	if (*at + sizeof(*r) > len)
-		return false;
-	memcpy(r, reply + *at, sizeof(*r));
-	*at += sizeof(*r) +
-	       (r->flags & XKV_HAS_VALUE ? XKV_PADDED((size_t)ntohl(r->value_len)) : 0);
-	return true;
-}
-
 /* Bits of the results that say that a key is missing, or (`all`) of all that are about one. */
 static uint64_t missing(const char *request, size_t len, const char *reply, size_t reply_len,
 			bool all, struct asked asked[RESULTS_MAX])
@@ -119,7 +101,7 @@ static uint64_t missing(const char *request, size_t len, const char *reply, size
 	uint64_t bits = 0;
 
 	for (unsigned int i = 0;
-	     i < count && i < hdr->count && next_result(reply, reply_len, &at, &r); i++)
+	     i < count && i < hdr->count && udp_next_result(reply, reply_len, &at, &r); i++)
 		if (asked[i].reads && (r.status == XKV_MISS || (all && r.status == XKV_OK)))
 			bits |= 1ULL << i;
 	return bits;
@@ -160,18 +142,13 @@ static void forget(struct datagram *d)
 	free(d);
 }
 
-const struct xkv_op *datagram_first(const struct udp_kept *k)
-{
-	return (const struct xkv_op *)(k->in + first_at((const struct xkv_hdr *)k->in));
-}
-
 size_t datagram_reply(struct datagram_reply *r, const struct udp_kept *k, uint8_t status)
 {
 	size_t len = offsetof(struct datagram_reply, number);
 
 	*r = (struct datagram_reply){
-		.hdr = *(const struct xkv_hdr *)k->in,
-		.result = { .opcode = datagram_first(k)->opcode, .status = status },
+		.hdr = *(const struct xkv_hdr *)k->bytes,
+		.result = { .opcode = udp_first_op(k->bytes)->opcode, .status = status },
 	};
 	r->hdr.flags = XKV_F_REPLY;
 	r->hdr.count = 1;
@@ -186,7 +163,7 @@ static void say_busy(struct datagram *d)
 	struct asked asked[RESULTS_MAX];
 	struct datagram_reply reply;
 
-	if (parse(d->kept->in, d->kept->len, asked))
+	if (parse(d->kept->bytes, d->kept->len, asked))
 		udp_send(d->kept, (const char *)&reply, datagram_reply(&reply, d->kept, XKV_BUSY));
 	forget(d);
 }
@@ -224,7 +201,7 @@ static void point_elsewhere(const struct datagram *d, char *reply, size_t len)
 	size_t at = sizeof(struct xkv_hdr), from = at;
 	struct xkv_result r;
 
-	for (unsigned int i = 0; i < RESULTS_MAX && next_result(reply, len, &at, &r); i++) {
+	for (unsigned int i = 0; i < RESULTS_MAX && udp_next_result(reply, len, &at, &r); i++) {
 		if (d->elsewhere >> i & 1 && r.status == XKV_MISS) {
 			r.status = XKV_TOO_LARGE;
 			r.value_len = htonl(d->len[i]);
@@ -254,7 +231,7 @@ static void go_on(struct datagram *d)
 	bool believed = is_believed(d->proxy) || d->tries; /* the upstream has just been asked */
 
 	if (len)
-		d->fetched = missing(d->kept->in, d->kept->len, reply, len, !believed, asked) &
+		d->fetched = missing(d->kept->bytes, d->kept->len, reply, len, !believed, asked) &
 			     ~(d->absent | d->elsewhere);
 	if (len && believed)
 		d->fetched = unknown(d->proxy, d->fetched, asked);

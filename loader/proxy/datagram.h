@@ -17,8 +17,6 @@ struct datagram_reply {
 	uint64_t number; /* if the result has one */
 };
 
-/* The first operation of a request that the engine has found to be right. */
-const struct xkv_op *datagram_first(const struct udp_kept *k);
 /* Fills in a result of this status; returns its length, without the number. */
 size_t datagram_reply(struct datagram_reply *r, const struct udp_kept *k, uint8_t status);
 

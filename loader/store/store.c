@@ -497,6 +497,11 @@ void store_writes_up(struct store *st, bool up)
 	set_read_only(st, XKV_WRITES_UP, up);
 }
 
+void store_writes_durable(struct store *st, bool durable)
+{
+	set_read_only(st, XKV_WRITES_DURABLE, durable);
+}
+
 void store_lease(struct store *st, uint64_t until_ns)
 {
 	__atomic_store_n(&st->cfg->lease_ns, until_ns, __ATOMIC_RELAXED);

@@ -415,6 +415,12 @@ void store_refuse_writes(struct store *st, bool refuse);
 void store_writes_up(struct store *st, bool up);
 
 /*
+ * XDP leaves changes over UDP to store_datagram(), also copies of those that were made, so that
+ * their replies can wait for the disk; or makes them again.
+ */
+void store_writes_durable(struct store *st, bool durable);
+
+/*
  * The store is a cache, whose entries may be believed until then (since boot, monotonic), 1: not
  * now; 0: it is none.  XDP answers nothing of a cache after that.
  */

@@ -250,21 +250,24 @@ def test_other_types_are_refused_by_name(xkvd, tmp_path):
 class Writers:
     """
     Clients that write numbers to keys of their own, over UDP and RESP, and know what was
-    acknowledged: what is stored is that number, or the next one, whose reply did not come.
+    acknowledged: what is stored is that number, or the next one, whose reply did not come.  Those
+    that count, over UDP, repeat what was not answered, which is done once.
     """
 
     def __init__(self, d):
         self.d, self.done = d, threading.Event()
         self.told = {}
         self.threads = [threading.Thread(target=self._run, args=(write, number))
-                        for number in range(2) for write in (self._udp, self._resp, self._txn)]
+                        for number in range(2)
+                        for write in (self._udp, self._once, self._resp, self._txn)]
+        self.wrong = []
 
     def _run(self, write, number):
         name = f"{write.__name__}-{number}"
         n, client = 0, None
         while not self.done.is_set():
             try:
-                client = client or (self.d.udp(timeout=0.3) if write == self._udp
+                client = client or (self.d.udp(timeout=0.3) if write in (self._udp, self._once)
                                     else self.d.redis(socket_timeout=5))
                 write(client, name, n)
             except (OSError, AssertionError, redis_py.RedisError):
@@ -278,6 +281,12 @@ class Writers:
     def _udp(udp, name, n):
         status = udp.set(f"{name}-{n % 50}".encode(), b"%d" % n).status
         assert status == 0, status
+
+    def _once(self, udp, name, n):
+        result = udp.one(proto.incr(name.encode(), 1), id=8 * n + 8, session=name.ljust(8).encode())
+        assert result.status == 0, result
+        if proto.number(result.value) != n + 1:
+            self.wrong.append((name, n, result))
 
     @staticmethod
     def _resp(client, name, n):
@@ -301,7 +310,11 @@ class Writers:
 
     def check(self, found):
         assert len(self.told) == len(self.threads), self.told
+        assert not self.wrong
         for name, last in self.told.items():
+            if name.startswith("_once"):
+                assert int(found[0, name.encode()][0]) in (last + 1, last + 2), (name, last)
+                continue
             for n in range(max(0, last - 49), last + 1):
                 value, _ = found[0, f"{name}-{n % 50}".encode()]
                 number = int(value.rstrip(b"."))
@@ -312,11 +325,12 @@ class Writers:
 
 @pytest.mark.sanitized
 @pytest.mark.seconds(900 if LONG else 170)
-def test_killed_under_load(xkvd):
-    d = xkvd(*OPTIONS)
+@pytest.mark.parametrize("fsync", ["everysec", "always"])
+def test_killed_under_load(xkvd, fsync):
+    d = xkvd(*OPTIONS, "--appendfsync", fsync)
     draw = random.Random(1)
     with Writers(d) as writers:
-        for i in range(100 if LONG else 8 if FIRST else 4):
+        for i in range(100 if LONG else 8 if FIRST and fsync == "everysec" else 4):
             time.sleep(0.05 + draw.random() * 0.3)
             if i % 3 == 1:
                 with contextlib.suppress(redis_py.RedisError):
@@ -676,7 +690,14 @@ def test_a_disk_that_is_late(xkvd, fsync, threads):
     assert late() == 0
     with injected(d, "fdatasync:delay_enter=7s:when=1"), d.udp() as udp:
         first = Waits(d, "SET", "key", "1")
+        wait_for(lambda: udp.get(b"key").value == b"1", 10)
+        early = proto.request(proto.incr(b"early", 1), id=8, session=b"session.")
+        udp.sock.send(early)
         assert wait_for(late, 20) >= 2000
+        wait_for(lambda: "writes wait" in d.log(), 5)
+        udp.sock.send(early)
+        is_held = client.info("persistence")["xkv_log_waiting_udp"]
+        assert is_held == (2 if fsync == "always" else 0), is_held
         waits = [Waits(d, "SET", "key", "2"), Waits(d, "EVAL", "redis.call('set', 'a', 1)", 0),
                  Waits(d, "INCR", "n")]
         wait_for(lambda: client.info("persistence")["xkv_log_waiting"] == 3, 10)
@@ -688,7 +709,8 @@ def test_a_disk_that_is_late(xkvd, fsync, threads):
         assert client.client_kill_filter(_id=gone.number) == 1
         assert [one.end() for one in (first, *waits)] == [True, True, None, 1]
         wait_for(lambda: late() == 0, 10)
-        assert (udp.set(b"key", b"3").status == 0) == (fsync == "everysec")
+        assert udp.get(b"early").value == b"1"
+        assert udp.set(b"key", b"3").status == 0
         gone.end()
     info = client.info("persistence")
     assert info["aof_delayed_fsync"] >= 1 and info["aof_last_write_status"] == "ok"
@@ -763,17 +785,75 @@ def test_functions_are_logged(xkvd):
     assert len(d.redis().execute_command("FUNCTION", "LIST")) == 1
 
 
+@contextlib.contextmanager
+def traced(d, trace):
+    """What the daemon writes, syncs and sends meanwhile: lines in this file, in their order."""
+    strace = subprocess.Popen(["strace", "-f", "-p", str(d.process.pid), "-o", str(trace), "-s",
+                               "100000", "-xx", "-e", "trace=pwrite64,fdatasync,writev,sendmsg"],
+                              stderr=subprocess.DEVNULL)
+    client = d.redis()
+    try:
+        wait_for(lambda: client.incr("probe") and trace.exists() and
+                 "fdatasync" in trace.read_text(), 20, "strace runs")
+        yield
+    finally:
+        strace.terminate()
+        strace.wait()
+
+
+def bytes_of(call):
+    """What a line of strace -xx shows of the buffers of a system call."""
+    return [bytes.fromhex(text.replace(r"\x", ""))
+            for text in re.findall(r'"((?:\\x[0-9a-f]{2})+)"', call)]
+
+
+# Numbers of changes: in what is written, in replies of RESP.
+CHANGED = re.compile(rb"@(\d+)|(?:DEL|PEXPIREAT)\r\n\$\d+\r\nold-(\d+)|\r\n(1[1-8]0[0-2]\d)\r\n")
+TOLD = re.compile(rb":(1[1-8]0[0-2]\d)\r")
+
+
+def told_by(call):
+    """Numbers of the changes that the call tells clients of."""
+    if call.startswith("sendmsg("):
+        return [int.from_bytes(data[8:16], "big") for data in bytes_of(call)
+                if data.startswith(b"XK")]
+    if "writev" in call:
+        return [int(number) for data in bytes_of(call) for number in TOLD.findall(data)]
+    return []
+
+
+def change_over_udp(d, first):
+    """Each change of this client has a number, which is in the log and in its reply."""
+    with d.udp() as udp:
+        for number in range(first, first + 30, 10):
+            kinds = [
+                lambda name: [proto.set_(name, b"x" * 1300)],
+                lambda name: [proto.set_(name, b"1", ttl=1_000_000, flags=proto.CONST["NX"])],
+                lambda name: [proto.incr(name, 5)],
+                lambda name: [proto.append(name, b"x" * 100)],
+                lambda name: [proto.get(b"probe"), proto.set_(name, b"x"), proto.get(name)],
+                lambda name: [proto.delete(b"old-" + name[1:])],
+                lambda name: [proto.expire(b"old-" + name[1:], 1_000_000)],
+            ]
+            for i, kind in enumerate(kinds):
+                reply = udp.ask(*kind(b"@%d" % (number + i)), id=number + i)
+                assert [r.status for r in reply.results] == [0] * len(reply.results), reply
+                if len(reply.results) == 1 and i == 4:  # the driver has left the rest
+                    reply = udp.ask(*kind(b"@%d" % (number + i))[1:], id=number + i)
+                    assert [r.status for r in reply.results] == [0, 0]
+            both = [proto.set_(b"%c@%d" % (c, number + 7), b"x" * 100) for c in b"ab"]
+            assert udp.ask(*both, id=number + 7, flags=proto.F_ATOMIC).status == 0
+            for _ in range(2):
+                assert udp.one(proto.incr(b"@%d" % (number + 8), 1), id=number + 8,
+                               session=b"%8d" % first).value == (1).to_bytes(8, "big")
+
+
 def test_always_means_on_disk(xkvd, tmp_path):
     d = xkvd(*OPTIONS, "--appendfsync", "always")
-    with d.udp() as udp:
-        assert udp.set(b"key", b"1").status_name == "READ_ONLY"
-    assert "appendfsync always: writes over UDP are refused" in d.log()
-    trace, client = tmp_path / "trace", d.redis()
-    strace = subprocess.Popen(["strace", "-f", "-p", str(d.process.pid), "-o", str(trace), "-s",
-                               "100000", "-e", "trace=pwrite64,fdatasync,writev"],
-                              stderr=subprocess.DEVNULL)
-    wait_for(lambda: client.incr("n") and trace.exists() and "fdatasync" in trace.read_text(), 20,
-             "strace runs")
+    client = d.redis()
+    firsts = range(1_000_000, 1_000_600, 100)
+    for first in firsts:
+        client.mset({f"old-{first + i}": "x" for i in range(30)})
 
     def count(number):
         other = d.redis()
@@ -782,26 +862,67 @@ def test_always_means_on_disk(xkvd, tmp_path):
             other.incr(f"n-{number}")
 
     threads = [threading.Thread(target=count, args=(number,)) for number in range(11, 19)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    strace.terminate()
-    strace.wait()
-    # One thread writes and syncs.  Each number is written once, and replied once.
-    is_written, is_covered, is_synced, syncs, replies = set(), set(), set(), 0, 0
-    for line in trace.read_text().splitlines():
+    threads += [threading.Thread(target=change_over_udp, args=(d, first)) for first in firsts]
+    with traced(d, tmp_path / "trace"):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    # One thread writes and syncs.  Each number is written once, and replied at least once.
+    is_written, is_covered, is_synced, syncs, told = set(), set(), set(), 0, []
+    for line in (tmp_path / "trace").read_text().splitlines():
         call = line.split(None, 1)[1]
         if call.startswith("pwrite64("):
-            is_written |= set(re.findall(r"\\r\\n(1[1-8]0[0-2]\d)\\r\\n", call))
+            is_written |= {int(number) for data in bytes_of(call)
+                           for found in CHANGED.findall(data) for number in found if number}
         if call.startswith("fdatasync("):
             is_covered = set(is_written)
         if "fdatasync" in call and call.endswith(" = 0"):
             is_synced, syncs = is_covered, syncs + 1
-        for number in re.findall(r'":(1[1-8]0[0-2]\d)\\r', call) if "writev" in call else ():
-            replies += 1
+        for number in told_by(call):
+            told.append(number)
             assert number in is_synced, line
-    assert replies == 160 and 0 < syncs < 320, (replies, syncs)
+    assert len(set(told)) == 160 + 6 * 3 * 9 and 0 < syncs < 2 * len(told), (len(told), syncs)
+    assert d.counters()["pass_durable"] >= 6 * 3 * 9
+
+
+def test_once_while_the_disk_is_slow(xkvd):
+    """A copy is not answered before the first one could be, and never executed, come what may."""
+    d = xkvd(*OPTIONS, "--appendfsync", "always")
+
+    def waiting():
+        return d.redis().info("persistence")["xkv_log_waiting_udp"]
+
+    d.redis().set("long", "x" * 64)
+    with d.udp() as udp, d.udp() as atomic, d.udp() as long:
+        incr = proto.request(proto.incr(b"n", 1), id=8, session=b"session1")
+        both = proto.request(proto.incr(b"a", 1), proto.append(b"b", b"x" * 60), id=8,
+                             session=b"session2", flags=proto.F_ONCE | proto.F_ATOMIC)
+        gone = proto.request(proto.delete(b"long", flags=proto.RETURN), id=8, session=b"session3")
+        with injected(d, "fdatasync:delay_enter=700ms"):
+            since = time.monotonic()
+            for _ in range(5):
+                udp.sock.send(incr)
+                atomic.sock.send(both)
+                long.sock.send(gone)  # whose reply is not recorded: copies get REPEATED
+                time.sleep(0.02)
+            assert udp.get(b"n").value == b"1"  # reads do not wait
+            replies = {udp.sock.recv(2048) for _ in range(5)}
+            assert time.monotonic() - since > 0.6
+            assert len(replies) == 1
+            assert proto.number(proto.decode(replies.pop()).results[0].value) == 1
+            assert len({atomic.sock.recv(2048) for _ in range(5)}) == 1
+            assert [len(long.sock.recv(2048)) for _ in range(5)] == [16 + 24 + 64] + 4 * [16]
+        wait_for(lambda: waiting() == 0, 10)
+        with injected(d, "fdatasync:delay_enter=5s"):
+            udp.sock.send(proto.request(proto.incr(b"n", 1), id=16, session=b"session1"))
+            wait_for(lambda: udp.get(b"n").value == b"2", 10)
+            d.kill()
+        d.start()
+        for _ in range(2):
+            assert proto.number(udp.one(proto.incr(b"n", 1), id=16,
+                                        session=b"session1").value) == 2
+        assert (d.redis().get("a"), d.redis().get("b")) == (b"1", b"x" * 60)
 
 
 def waits(d, client, *args):
@@ -921,6 +1042,8 @@ def test_always_is_set_at_run_time(xkvd):
         written(d)
         client.config_set("appendfsync", "always")
         client.set("key", "always")
+        with d.udp() as udp:
+            assert udp.set(b"udp", b"1").status == 0
         info = client.info("persistence")
         assert info["xkv_log_synced"] == info["xkv_log_head"]
         client.config_set("appendfsync", fsync)

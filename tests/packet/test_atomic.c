@@ -538,6 +538,33 @@ static void test_read_only(void **state)
 	unchanged();
 }
 
+/* The reply waits for the disk, which is xkvd's to do; who only reads need not wait. */
+static void test_durable(void **state)
+{
+	struct payload req = ATOMIC({ XKV_OP_GET, KEY("a") }, BEHIND);
+
+	(void)state;
+	given();
+	store_writes_durable(bed.st, true);
+	for (int i = 0; i < 10; i++)
+		goes_up(&req, XKV_C_pass_durable);
+	unchanged();
+	store_refuse_writes(bed.st, true);
+	aborts(&req, (struct result){ XKV_OP_INCR, XKV_READ_ONLY, .index = 1 }, XKV_C_op_read_only);
+	store_refuse_writes(bed.st, false);
+	unchanged();
+	xkvd_answers(&req, XKV_PAYLOAD_MAX4,
+		     RESULTS({ XKV_OP_GET, 0, "old", 3, .version = before_a },
+			     { XKV_OP_INCR, 0, "\0\0\0\0\0\0\0\x2a", 8, .version = ANY }),
+		     COUNTS(XKV_C_get_hits, XKV_C_overwrites, XKV_C_atomic_done));
+	req = ATOMIC({ XKV_OP_GET, KEY("a") }, { XKV_OP_GET, KEY("n") });
+	answers(&req,
+		RESULTS({ XKV_OP_GET, 0, "old", 3, .version = before_a },
+			{ XKV_OP_GET, 0, "42", 2, .version = ANY }),
+		COUNTS(XKV_C_get_hits, XKV_C_get_hits, XKV_C_atomic_done));
+	store_writes_durable(bed.st, false);
+}
+
 struct watch {
 	const struct xkv_slot *slot;
 	bool locked, end;
@@ -750,6 +777,7 @@ int main(int argc, char **argv)
 		CASE(test_full),
 		CASE(test_writes_held),
 		CASE(test_read_only),
+		CASE(test_durable),
 		CASE(test_token),
 		CASE(test_locked),
 		CASE(test_absence_is_locked),

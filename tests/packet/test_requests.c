@@ -402,6 +402,33 @@ static void test_once_goes_up(void **state)
 	holds_text("k", "01");
 }
 
+/* The driver must not give the reply of a change that the disk may not have. */
+static void test_once_durable(void **state)
+{
+	struct payload req = once(SESSION, 351, OP(XKV_OP_APPEND, KEY("k"), VALUE("1"))), next;
+
+	(void)state;
+	put_text("k", "0");
+	store_writes_durable(bed.st, true);
+	goes_up(&req, XKV_C_pass_durable);
+	xkvd_answers(&req, XKV_PAYLOAD_MAX4,
+		     RESULTS({ XKV_OP_APPEND, 0, "\0\0\0\0\0\0\0\2", 8, .version = ANY }),
+		     COUNTS(XKV_C_overwrites));
+	store_refuse_writes(bed.st, true); /* the disk is late by now */
+	goes_up(&req, XKV_C_pass_durable);
+	xkvd_answers(&req, XKV_PAYLOAD_MAX4,
+		     RESULTS({ XKV_OP_APPEND, 0, "\0\0\0\0\0\0\0\2", 8, .version = ANY }),
+		     COUNTS(XKV_C_once_repeated));
+	next = once(SESSION, 359, OP(XKV_OP_APPEND, KEY("k"), VALUE("2")));
+	goes_up(&next, XKV_C_pass_durable);
+	xkvd_answers(&next, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_APPEND, XKV_READ_ONLY }),
+		     COUNTS(XKV_C_op_read_only));
+	store_refuse_writes(bed.st, false);
+	store_writes_durable(bed.st, false);
+	answers(&next, RESULTS({ XKV_OP_APPEND, XKV_READ_ONLY }), COUNTS(XKV_C_once_repeated));
+	holds_text("k", "01");
+}
+
 /* What changes nothing is done each time, and leaves no record. */
 static void test_once_reads(void **state)
 {
@@ -772,16 +799,13 @@ static void test_vectors(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_header),	  CASE(test_header_flags),
-		CASE(test_header_length), CASE(test_token),
-		CASE(test_opcodes),	  CASE(test_flags),
-		CASE(test_bad_fields),	  CASE(test_bad_keys),
-		CASE(test_dirty_padding), CASE(test_bad_value_len),
-		CASE(test_once),	  CASE(test_once_long),
-		CASE(test_once_goes_up),  CASE(test_once_reads),
-		CASE(test_once_full),	  CASE(test_batch),
-		CASE(test_many_pings),	  CASE(test_partial_miss),
-		CASE(test_partial_full),  CASE(test_partial_refused),
+		CASE(test_header),	  CASE(test_header_flags), CASE(test_header_length),
+		CASE(test_token),	  CASE(test_opcodes),	   CASE(test_flags),
+		CASE(test_bad_fields),	  CASE(test_bad_keys),	   CASE(test_dirty_padding),
+		CASE(test_bad_value_len), CASE(test_once),	   CASE(test_once_long),
+		CASE(test_once_goes_up),  CASE(test_once_durable), CASE(test_once_reads),
+		CASE(test_once_full),	  CASE(test_batch),	   CASE(test_many_pings),
+		CASE(test_partial_miss),  CASE(test_partial_full), CASE(test_partial_refused),
 		CASE(test_vectors),
 	};
 

@@ -425,6 +425,41 @@ static void test_writes_up(void **state)
 	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
 }
 
+/* Their replies wait for the disk: xkvd makes them, and refuses them if it has to. */
+static void test_writes_durable(void **state)
+{
+	struct payload set = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("other"));
+	struct payload del = REQUEST(XKV_OP_DELETE, XKV_RETURN, KEY("hello"));
+	struct payload get = REQUEST(XKV_OP_GET, KEY("hello")), several;
+
+	(void)state;
+	put("hello", "world", 5, 0);
+	store_writes_durable(bed.st, true);
+	request_begin(&several, ID, NULL);
+	request_add(&several, OP(XKV_OP_GET, KEY("hello")));
+	request_add(&several, OP(XKV_OP_SET, KEY("hello"), VALUE("other")));
+	for (int i = 0; i < 10; i++) {
+		goes_up(&set, XKV_C_pass_durable);
+		goes_up(&del, XKV_C_pass_durable);
+		answers(&several, RESULTS({ XKV_OP_GET, 0, "world", 5, .version = ANY }),
+			COUNTS(XKV_C_get_hits));
+	}
+	xkvd_answers(&set, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
+		     COUNTS(XKV_C_overwrites));
+	answers(&get, RESULTS({ XKV_OP_GET, 0, "other", 5, .version = ANY }),
+		COUNTS(XKV_C_get_hits));
+	hold_writes(); /* by a transaction as well, which xkvd would wait for */
+	goes_up(&set, XKV_C_pass_durable);
+	store_hold_writes(bed.st, false, 0);
+	store_refuse_writes(bed.st, true);
+	answers(&set, RESULTS({ XKV_OP_SET, XKV_READ_ONLY }), COUNTS(XKV_C_op_read_only));
+	xkvd_answers(&set, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_SET, XKV_READ_ONLY }),
+		     COUNTS(XKV_C_op_read_only));
+	store_refuse_writes(bed.st, false);
+	store_writes_durable(bed.st, false);
+	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+}
+
 /* Does the driver leave a write to xkvd? */
 static bool is_held(void)
 {
@@ -580,14 +615,23 @@ static void test_pad_is_last(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_not_local),	    CASE(test_many_addresses),
-		CASE(test_foreign),	    CASE(test_impossible_sources),
-		CASE(test_subnet_sources),  CASE(test_rules_that_change),
-		CASE(test_secret),	    CASE(test_same_hash),
-		CASE(test_not_ready),	    CASE(test_read_only),
-		CASE(test_writes_held),	    CASE(test_writes_up),
-		CASE(test_hold_is_bounded), CASE(test_other_port),
-		CASE(test_three_times),	    CASE(test_three_times_return),
+		CASE(test_not_local),
+		CASE(test_many_addresses),
+		CASE(test_foreign),
+		CASE(test_impossible_sources),
+		CASE(test_subnet_sources),
+		CASE(test_rules_that_change),
+		CASE(test_secret),
+		CASE(test_same_hash),
+		CASE(test_not_ready),
+		CASE(test_read_only),
+		CASE(test_writes_held),
+		CASE(test_writes_up),
+		CASE(test_writes_durable),
+		CASE(test_hold_is_bounded),
+		CASE(test_other_port),
+		CASE(test_three_times),
+		CASE(test_three_times_return),
 		CASE(test_pad_is_last),
 	};
 

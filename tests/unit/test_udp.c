@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
  * The UDP socket of xkvd, on loopback in a network namespace of its own.  In place of the store is
- * what each datagram costs, by a clock that only the test moves.
+ * what each datagram costs, by a clock that only the test moves.  A reply is a copy of its request.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,6 +20,7 @@
 
 #include "loader/net/stats.h"
 #include "loader/net/udp.h"
+#include "loader/persist/writelog.h"
 
 #define PORT 6379
 
@@ -33,8 +34,9 @@ static int client;
 static uint64_t monotonic_ns = 1000000000; /* CLOCK_MONOTONIC, as everybody here sees it */
 static time_t set_forward;		   /* of CLOCK_REALTIME: seconds */
 static uint64_t cost_ns;		   /* of a datagram */
-static char served[64];			   /* the first byte of each datagram */
+static char served[64];			   /* the first byte of each datagram; the first ones */
 static size_t served_count;
+static uint64_t changed, synced; /* positions in the change feed; the former 0: nobody waits */
 
 /* ---- in place of the C library's and the store's -------------------------- */
 
@@ -64,7 +66,9 @@ int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void 
 	(void)reply_max;
 	(void)reply_allowed;
 	monotonic_ns += cost_ns;
-	served[served_count++] = *(const char *)req;
+	if (served_count < sizeof(served) - 1)
+		served[served_count] = *(const char *)req;
+	served_count++;
 	memcpy(reply, req, req_len);
 	return (int)req_len;
 }
@@ -85,6 +89,17 @@ void store_record(struct store_ctx *ctx, const void *req, size_t req_len, const 
 	(void)reply_len;
 }
 
+uint64_t writelog_awaits(bool *writers)
+{
+	*writers = false;
+	return changed > synced ? changed : 0;
+}
+
+bool writelog_is_synced(uint64_t position)
+{
+	return synced >= position;
+}
+
 /* ---- fixture -------------------------------------------------------------- */
 
 static int open_udp(void **state)
@@ -100,6 +115,7 @@ static int open_udp(void **state)
 	memset(&durations, 0, sizeof(durations));
 	memset(served, 0, sizeof(served));
 	served_count = 0;
+	changed = synced = 0;
 	cost_ns = 0;
 	set_forward = 0;
 	assert_int_equal(udp_open(&udp, &cfg, &rules, NULL, stat, &durations, err, sizeof(err)), 0);
@@ -204,6 +220,86 @@ static void test_late_in_a_batch(void **state)
 	assert_int_equal(stat[STAT_UDP_LATE], 1);
 }
 
+/* One that begins with this byte, and is a request as well as a reply of one operation. */
+static void send_one(char name, uint8_t opcode, uint8_t status, size_t len)
+{
+	char bytes[XKV_PAYLOAD_MAX4] = { 0 };
+	struct xkv_hdr *hdr = (struct xkv_hdr *)bytes;
+	struct xkv_result *r = (struct xkv_result *)(hdr + 1);
+
+	hdr->count = 1;
+	*r = (struct xkv_result){ .opcode = opcode, .status = status };
+	bytes[0] = name;
+	assert_int_equal(send(client, bytes, len, 0), len);
+	assert_false(udp_readable(&udp.socket[0]));
+}
+
+#define ONE_RESULT (sizeof(struct xkv_hdr) + sizeof(struct xkv_result))
+
+/* Replies to changes wait for the disk; to reads, and to changes that are refused, they do not. */
+static void test_held(void **state)
+{
+	(void)state;
+	send_one('0', XKV_OP_SET, XKV_OK, ONE_RESULT); /* without `always` */
+	assert_string_equal(replies(), "0");
+	changed = 1;
+	send_one('a', XKV_OP_SET, XKV_OK, ONE_RESULT);
+	send_one('b', XKV_OP_DELETE, XKV_MISS, ONE_RESULT);
+	changed = 2;
+	send_one('c', XKV_OP_APPEND, XKV_OK, ONE_RESULT);
+	send_one('d', XKV_OP_GET, XKV_OK, ONE_RESULT);
+	send_one('e', XKV_OP_SET, XKV_READ_ONLY, ONE_RESULT);
+	assert_false(udp_send_held(&udp));
+	assert_string_equal(replies(), "de");
+	assert_int_equal(udp.held_count, 3);
+	synced = 1;
+	assert_false(udp_send_held(&udp));
+	assert_string_equal(replies(), "ab");
+	synced = 2;
+	send_one('f', XKV_OP_INCR, XKV_OK, ONE_RESULT);
+	assert_string_equal(replies(), "f");
+	assert_false(udp_send_held(&udp));
+	assert_string_equal(replies(), "c");
+	assert_int_equal(udp.held_bytes, 0);
+}
+
+/* "REPEATED", without a result, says of a change that it was made. */
+static void test_held_repeated(void **state)
+{
+	struct xkv_hdr hdr = { .magic = 'r', .status = XKV_REPEATED };
+
+	(void)state;
+	changed = 1;
+	assert_int_equal(send(client, &hdr, sizeof(hdr), 0), sizeof(hdr));
+	assert_false(udp_readable(&udp.socket[0]));
+	assert_string_equal(replies(), "");
+	assert_int_equal(udp.held_count, 1); /* and is forgotten when the socket is closed */
+}
+
+/* Memory is limited: then changes are not made, as if they had not arrived; reads are answered. */
+static void test_crowded(void **state)
+{
+	unsigned int held;
+
+	(void)state;
+	changed = 1;
+	while (!stat[STAT_UDP_CROWDED])
+		send_one('a', XKV_OP_SET, XKV_OK, XKV_PAYLOAD_MAX4);
+	held = udp.held_count;
+	assert_in_range(udp.held_bytes, 32 << 20, (32 << 20) + 2048);
+	assert_int_equal(served_count, held);
+	send_one('a', XKV_OP_INCR, XKV_OK, ONE_RESULT);
+	send_one('b', XKV_OP_GET, XKV_OK, ONE_RESULT);
+	assert_int_equal(stat[STAT_UDP_CROWDED], 2);
+	assert_int_equal(udp.held_count, held);
+	assert_string_equal(replies(), "b");
+	synced = 1;
+	assert_true(udp_send_held(&udp)); /* not all at once */
+	assert_int_equal(udp.held_count, held - 256);
+	send_one('c', XKV_OP_INCR, XKV_OK, ONE_RESULT);
+	assert_int_equal(stat[STAT_UDP_CROWDED], 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -211,6 +307,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_long_ones, open_udp, close_udp),
 		cmocka_unit_test_setup_teardown(test_late_ones, open_udp, close_udp),
 		cmocka_unit_test_setup_teardown(test_late_in_a_batch, open_udp, close_udp),
+		cmocka_unit_test_setup_teardown(test_held, open_udp, close_udp),
+		cmocka_unit_test_setup_teardown(test_held_repeated, open_udp, close_udp),
+		cmocka_unit_test_setup_teardown(test_crowded, open_udp, close_udp),
 	};
 
 	if (geteuid() || unshare(CLONE_NEWNET) || system("ip link set dev lo up")) {
