@@ -58,7 +58,7 @@ static bool check_attached(const struct patient *p, struct finding *f)
 
 static bool saves(const struct patient *p)
 {
-	return *config(p, "save") != 0;
+	return *config(p, "save") || *config(p, "save-schedule");
 }
 
 static bool logs(const struct patient *p)
@@ -78,9 +78,10 @@ static bool check_persistence(const struct patient *p, struct finding *f)
 		return mend(f, "xkv stats persistence; docs/runbooks.md, XkvWritesRefused");
 	}
 	if (saves(p) || logs(p))
-		return say(f, GOOD, "save \"%s\", appendonly %s", config(p, "save"),
-			   config(p, "appendonly"));
-	say(f, WARNING, "neither `save` rules nor `appendonly`");
+		return say(f, GOOD, "save \"%s\"%s%s, appendonly %s", config(p, "save"),
+			   *config(p, "save-schedule") ? ", save-schedule " : "",
+			   config(p, "save-schedule"), config(p, "appendonly"));
+	say(f, WARNING, "neither `save` rules nor `save-schedule` nor `appendonly`");
 	return mend(f, "redis-cli config set save '3600 1 300 100'; redis-cli config rewrite");
 }
 

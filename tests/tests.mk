@@ -69,6 +69,7 @@ POWERCUT := openat write pwrite fsync fdatasync ftruncate renameat unlinkat clos
 
 $(BUILD)/tests/respd $(BUILD)/tests/test_snapshot: \
 	private XLDFLAGS += -Wl,--wrap=store_scan_all,--wrap=store_do
+$(BUILD)/tests/respd: private XLDFLAGS += -Wl,--wrap=time
 
 # The BPF programs for user space: what is global in them stays among them.  ThreadSanitizer would
 # find what they mean to do: read what others write, and look whether it has changed.

@@ -374,6 +374,7 @@ static void persistence_section(struct metrics *m, struct server *s)
 		{ "rdb_failed_saves", COUNT(info.failures), "redis_rdb_failed_saves_total", "snapshots that failed since the start" },
 		{ "rdb_last_save_keys", GAUGE(info.last_keys), "redis_rdb_last_save_keys", "keys in the last snapshot" },
 		{ "rdb_last_bgsave_error", TEXT(info.last_error) },
+		{ "xkv_next_scheduled_save", GAUGE(s->next_save), "xkv_next_scheduled_save_timestamp_seconds", "Unix time of the next snapshot by save-schedule; -1: none" },
 	};
 	const struct figure none[] = {
 		{ "async_loading", NONE("redis_async_loading") },

@@ -163,9 +163,12 @@ static const struct directive table[] = {
 	{ "save", &type_save_rules, AT(save), "3600 1 300 100 60 10000", 0, 0, LIVE | MULTI, NULL,
 	  "SECONDS CHANGES...",
 	  "save a snapshot after SECONDS if at least CHANGES keys changed; \"\": never" },
+	{ "save-schedule", &type_schedule, AT(schedule), "", 0, 0, LIVE | MULTI, NULL,
+	  "MINUTE HOUR DAY MONTH WEEKDAY...",
+	  "save a snapshot at these times, written as in crontab(5), local time; \"\": never" },
 	{ "stop-writes-on-bgsave-error", &type_flag, AT(stop_writes), "yes", 0, 0, LIVE, no_yes, "no|yes",
-	  "if there are `save` rules: refuse writes after a failed background save, until a save "
-	  "succeeds" },
+	  "if there are `save` rules or a `save-schedule`: refuse writes after a failed background "
+	  "save, until a save succeeds" },
 	{ "rdbcompression", &type_flag, AT(rdbcompression), "yes", 0, 0, LIVE | HOOKED, no_yes, "yes|no",
 	  "compress strings of more than 20 bytes in snapshots, bases of the write log, and DUMP" },
 	{ "rdb-other-types", &type_choice, AT(rdb_other), "refuse", 0, 0, 0, others, "refuse|skip",
@@ -455,7 +458,7 @@ static int check_upstream(const struct config *cfg, struct sink *err)
 	if (cfg->appendonly)
 		ret = bad(err, "upstream: `appendonly` would log what is the upstream's to keep: "
 			       "take one of them away");
-	if (cfg->save_count)
+	if (cfg->save_count || cfg->schedule_count)
 		ret = bad(err, "upstream: `save` would save what is the upstream's to keep: take "
 			       "one of them away");
 	if (cfg->tcp_fast_path)

@@ -28,12 +28,14 @@
 #include <stdio.h>
 
 #include "protocol/resp.h"
+#include "util/cron.h"
 #include "util/log.h"
 
 #define CONFIG_MAX_BIND	      16
 #define CONFIG_MAX_INTERFACES 8
 #define CONFIG_MAX_ALLOW      32
 #define CONFIG_MAX_SAVE	      16
+#define CONFIG_MAX_SCHEDULE   16
 #define CONFIG_MAX_RENAME     32
 #define HTTP_CONNECTIONS      16 /* at http-port */
 
@@ -54,6 +56,11 @@ struct prefix {
 struct save_rule {
 	unsigned int seconds;
 	unsigned int changes;
+};
+
+struct save_time {
+	struct cron when;
+	char text[128]; /* as it was written, with one blank between fields; "" = none */
 };
 
 /* rename-command; at start only, and not shown by CONFIG GET. */
@@ -126,6 +133,8 @@ struct config {
 	const char *dbfilename;	 /* default dump.rdb */
 	struct save_rule save[CONFIG_MAX_SAVE]; /* default 3600 1 300 100 60 10000 */
 	unsigned int save_count;
+	struct save_time schedule[CONFIG_MAX_SCHEDULE]; /* save-schedule, default none */
+	unsigned int schedule_count;
 	bool appendonly; /* default no: there is no write log */
 	const char *appendfilename, *appenddirname;
 	enum appendfsync appendfsync;	   /* default everysec */
@@ -217,9 +226,10 @@ struct config_user {
 
 /* A configuration while it is built, with what only parsing has to know. */
 struct config_builder {
-	struct config *cfg;	      /* as built so far; owned */
-	struct config_user *users;    /* in their order; owned */
-	bool save_given, allow_given; /* a further line adds to the list, the first replaces it */
+	struct config *cfg;	   /* as built so far; owned */
+	struct config_user *users; /* in their order; owned */
+	/* a further line adds to the list, the first replaces it */
+	bool save_given, schedule_given, allow_given;
 	bool interface_given;	      /* in this file, or in these options */
 	bool patterns_given[2];	      /* `cache`, `no-cache` */
 	char *file[CONFIG_MAX_FILES]; /* that were read, with what they include; owned */

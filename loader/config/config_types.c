@@ -656,6 +656,56 @@ static void save_format(const struct config *cfg, const struct directive *d, FIL
 
 const struct config_type type_save_rules = { .parse = save_parse, .format = save_format };
 
+/* --- save-schedule --- */
+
+static int save_time_parse(const struct directive *d, char **fields, struct save_time *time,
+			   struct sink *err)
+{
+	char why[160];
+	int len = snprintf(time->text, sizeof(time->text), "%s %s %s %s %s", fields[0], fields[1],
+			   fields[2], fields[3], fields[4]);
+
+	if (len < 0 || (size_t)len >= sizeof(time->text))
+		return bad(err,
+			   "%s: a time has more than %zu bytes: write ranges, or several times",
+			   d->name, sizeof(time->text) - 1);
+	if (cron_parse(&time->when, fields, why, sizeof(why)))
+		return bad(err, "%s: %s", d->name, why);
+	return 0;
+}
+
+static int schedule_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			  char **words, struct sink *err)
+{
+	struct save_time list[CONFIG_MAX_SCHEDULE] = { 0 };
+	unsigned int have = b->schedule_given && n ? b->cfg->schedule_count : 0;
+
+	if (n % CRON_FIELDS)
+		return bad(err,
+			   "%s: takes minute, hour, day, month and weekday, as in `30 3 * * *`",
+			   d->name);
+	if (have + n / CRON_FIELDS > CONFIG_MAX_SCHEDULE)
+		return bad(err, "%s: %u times are too many, %d are possible", d->name,
+			   have + n / CRON_FIELDS, CONFIG_MAX_SCHEDULE);
+	memcpy(list, b->cfg->schedule, have * sizeof(list[0]));
+	for (unsigned int i = 0; i < n; i += CRON_FIELDS)
+		if (save_time_parse(d, words + i, &list[have++], err))
+			return -EINVAL;
+	memcpy(b->cfg->schedule, list, sizeof(list));
+	b->cfg->schedule_count = have;
+	b->schedule_given = true;
+	return 0;
+}
+
+static void schedule_format(const struct config *cfg, const struct directive *d, FILE *out)
+{
+	(void)d;
+	for (unsigned int i = 0; i < cfg->schedule_count; i++)
+		fprintf(out, "%s%s", i ? " " : "", cfg->schedule[i].text);
+}
+
+const struct config_type type_schedule = { .parse = schedule_parse, .format = schedule_format };
+
 /* --- allow --- */
 
 static bool is_mapped(const struct in6_addr *addr)

@@ -5,6 +5,7 @@
 
 #include <ev.h>
 
+#include "config/config.h"
 #include "housekeeping.h"
 
 /* The watchers; all run in the loop of the server's first worker. */
@@ -15,6 +16,10 @@ struct housekeeping {
 	ev_timer log_wait_end; /* when the patience of the first of log_waiters ends */
 	ev_async room_made;    /* for a command that needs much, or it is somebody else's turn */
 	ev_signal on_term, on_int, on_usr1, on_hup;
+	/* of save-schedule: what next_save was computed from, and when it was looked at last */
+	struct save_time schedule[CONFIG_MAX_SCHEDULE];
+	time_t looked_at;
+	double due_at; /* by monotonic_seconds(): a snapshot is to be begun after that; 0 = none */
 	double signalled; /* when SIGTERM or SIGINT came and saving failed, 0 = never */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Saving by `save` rules, and what a snapshot or a write log that fails does to writes; those who
- * wait for one of them.
+ * Saving by `save` rules and by `save-schedule`; what a snapshot or a write log that fails does to
+ * writes; those who wait for one of them.
  */
 #include <string.h>
 
@@ -12,7 +12,55 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define SAVE_RETRY 5 /* seconds before a background save that failed is tried again */
+#define SAVE_RETRY 5  /* seconds before a background save that failed is tried again */
+#define PUT_BACK   60 /* seconds: what a clock is adjusted by is less */
+
+static bool saves_by_itself(const struct config *cfg)
+{
+	return cfg->save_count || cfg->schedule_count;
+}
+
+/* The first time after `now`, -1 = none. */
+static time_t next_time(const struct config *cfg, time_t now)
+{
+	time_t first = -1, t;
+
+	for (unsigned int i = 0; i < cfg->schedule_count; i++) {
+		t = cron_next(&cfg->schedule[i].when, now);
+		if (t >= 0 && (first < 0 || t < first))
+			first = t;
+	}
+	return first;
+}
+
+static bool is_same(const struct save_time *a, const struct save_time *b)
+{
+	for (unsigned int i = 0; i < CONFIG_MAX_SCHEDULE; i++)
+		if (strcmp(a[i].text, b[i].text) != 0)
+			return false;
+	return true;
+}
+
+/* Is it time?  The times are looked for again when they have changed, or the clock was put back. */
+static void follow_schedule(struct housekeeping *h)
+{
+	struct server *s = h->srv;
+	bool changed = !is_same(h->schedule, s->cfg->schedule);
+	time_t now = time(NULL);
+
+	if (changed) {
+		h->due_at = 0;
+		memcpy(h->schedule, s->cfg->schedule, sizeof(h->schedule));
+	} else if (s->next_save >= 0 && now >= s->next_save) {
+		log_notice("A time of save-schedule. Saving...");
+		h->due_at = monotonic_seconds();
+	} else if (now > h->looked_at - PUT_BACK) {
+		h->looked_at = now;
+		return;
+	}
+	h->looked_at = now;
+	s->next_save = next_time(s->cfg, now);
+}
 
 /*
  * Whether a rule requires a save.  While writes are refused one is due in any case: without changes
@@ -25,7 +73,7 @@ static bool save_is_due(const struct server *s, const struct snapshot_info *info
 
 	if (!info->last_ok && now - info->tried_at <= SAVE_RETRY)
 		return false;
-	if (s->writes_refused)
+	if (s->writes_refused || s->housekeeping->due_at)
 		return true;
 	for (unsigned int i = 0; i < s->cfg->save_count; i++) {
 		const struct save_rule *rule = &s->cfg->save[i];
@@ -44,7 +92,11 @@ static void check_save_rules(struct server *s)
 	int ret;
 
 	snapshot_status(&info);
-	if (!s->cfg->save_count || info.in_progress || !save_is_due(s, &info))
+	if (!saves_by_itself(s->cfg) || info.in_progress)
+		return;
+	if (info.last_ok && info.tried_at >= s->housekeeping->due_at)
+		s->housekeeping->due_at = 0;
+	if (!save_is_due(s, &info))
 		return;
 	ret = snapshot_bgsave(s->store, s->cfg);
 	if (ret)
@@ -73,8 +125,8 @@ void server_follow_saves(struct server *s)
 	snapshot_status(&info);
 	writelog_refuses(s->log_error);
 	s->replies_wait = s->cfg->appendonly && s->cfg->appendfsync == APPENDFSYNC_ALWAYS;
-	s->writes_refused =
-		s->log_error[0] || (s->cfg->stop_writes && s->cfg->save_count && info.stop_writes);
+	s->writes_refused = s->log_error[0] ||
+			    (s->cfg->stop_writes && saves_by_itself(s->cfg) && info.stop_writes);
 	s->writes_wait = !s->writes_refused && writelog_is_late();
 	if (s->flows && (s->writes_refused != refused || s->writes_wait != late))
 		flows_take_back(s->flows);
@@ -163,6 +215,7 @@ static bool every_second(void *arg)
 {
 	struct server *s = arg;
 
+	follow_schedule(s->housekeeping);
 	check_save_rules(s);
 	writelog_second();
 	server_follow_saves(s);
@@ -188,6 +241,9 @@ int saves_begin(struct housekeeping *h)
 {
 	struct server *s = h->srv;
 	int ret = server_add_timer(s, 1., USES_CONTEXT, every_second, s);
+
+	s->next_save = -1;
+	follow_schedule(h);
 
 	ev_async_init(&h->log_told, on_log_told);
 	ev_init(&h->log_wait_end, on_log_wait_end);

@@ -81,6 +81,7 @@ struct server {
 	struct log_rate refused;   /* connections, by address */
 	/* the last snapshot failed (stop-writes-on-bgsave-error), or the log cannot be written */
 	bool writes_refused;
+	time_t next_save;    /* by save-schedule, -1 = none */
 	char log_error[256]; /* why it cannot, "" = it can */
 	bool writes_wait;    /* the disk is late (writelog_is_late()), but may come back soon */
 	bool replies_wait;   /* for the disk: appendfsync always */

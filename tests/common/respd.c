@@ -5,6 +5,7 @@
  * store's pages, so that it gets full.
  * SIGUSR2 holds walks over the store, and lets them go on again, so that a
  * save lasts as long as a test wants.
+ * RESPD_AHEAD in the environment: seconds that its calendar is ahead of the clock.
  */
 #include <errno.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "loader/database/commands.h"
@@ -23,6 +25,19 @@
 #include "engine.h"
 #include "storefaults.h"
 #include "userstore.h"
+
+time_t __real_time(time_t *out);
+time_t __wrap_time(time_t *out);
+
+time_t __wrap_time(time_t *out)
+{
+	const char *ahead = getenv("RESPD_AHEAD");
+	time_t now = __real_time(NULL) + (ahead ? atol(ahead) : 0);
+
+	if (out)
+		*out = now;
+	return now;
+}
 
 static int fail(const char *text)
 {
