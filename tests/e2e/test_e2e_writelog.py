@@ -330,7 +330,7 @@ def test_killed_under_load(xkvd, fsync):
     d = xkvd(*OPTIONS, "--appendfsync", fsync)
     draw = random.Random(1)
     with Writers(d) as writers:
-        for i in range(100 if LONG else 8 if FIRST and fsync == "everysec" else 4):
+        for i in range(100 if LONG else 2 if not FIRST else 8 if fsync == "everysec" else 4):
             time.sleep(0.05 + draw.random() * 0.3)
             if i % 3 == 1:
                 with contextlib.suppress(redis_py.RedisError):

@@ -15,6 +15,12 @@ from respserver import (LUA_WAIT, Connection, commands, encode, in_kernel, in_me
 
 pytest_plugins = ["respserver"]
 
+@pytest.fixture(scope="module")
+def store(privileged):
+    """One kind of store: what waits for a script is the same on both."""
+    return in_kernel
+
+
 BUSY = (b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN"
         b" NOSAVE.\r\n")
 KILLED = b"-ERR Script killed by user with SCRIPT KILL... script: "

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 
 import pytest
+from conftest import FIRST, in_long
 from respserver import encode, in_kernel, in_memory, replies_test, wait_for
 
 pytest_plugins = ["respserver"]
@@ -240,7 +241,7 @@ def test_random_key_has_not_expired(own):
     assert {own.reply() for _ in range(20)} == {b"$4\r\nkept\r\n"}
 
 
-@pytest.mark.parametrize("make", [in_memory, in_kernel])
+@pytest.mark.parametrize("make", [in_memory, in_kernel if FIRST else in_long(in_kernel)])
 def test_random_key_of_few_in_a_large_index(make, privileged, tmp_path):
     """The walk to the next keys is done in slices, and ends where it began."""
     options = ("--max-keys", "4000000") if make is in_kernel else ()
