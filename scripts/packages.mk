@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# make dist, deb, rpm: what is released.  Included by tests/tests.mk.
-.PHONY: dist deb rpm
+# make dist, deb, rpm, image: what is released.  Included by tests/tests.mk.
+.PHONY: dist deb rpm image
 
 PACKAGES := scripts/packages
 DIST     := $(BUILD)/xkv-$(VERSION).tar.gz
@@ -45,3 +45,12 @@ rpm: dist
 		--define 'xkv_version $(VERSION)' --define 'xkv_date $(DATE)' \
 		$(PACKAGES)/xkv.spec
 	@ls $(BUILD)/rpm/RPMS/*/*.rpm
+
+# xkv:VERSION, where BUILDER (docker, podman, buildah) keeps its images.
+BUILDER    ?= docker
+IMAGE_BASE ?= debian:12-slim
+image: dist
+	$(Q)rm -rf $(BUILD)/image && mkdir -p $(BUILD)/image
+	$(Q)tar -xf $(DIST) -C $(BUILD)/image --strip-components 1
+	$(Q)$(BUILDER) build -f $(abspath $(BUILD))/image/$(PACKAGES)/Dockerfile \
+		--build-arg BASE=$(IMAGE_BASE) -t xkv:$(VERSION) $(BUILD)/image

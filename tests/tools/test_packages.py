@@ -6,6 +6,7 @@
 """What is released: make dist, deb and rpm, installed, run and removed in a clean root."""
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -87,8 +88,8 @@ def test_lintian_finds_nothing(debs):
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """A minimal system of this release, with the kernel's file systems."""
+def minimal(tmp_path_factory):
+    """A minimal system of this release."""
     needs("mmdebstrap")
     where = tmp_path_factory.mktemp("root") / "root"
     made = run("mmdebstrap", "--variant=minbase", "--quiet", SUITE, where, check=False, timeout=300)
@@ -96,14 +97,28 @@ def root(tmp_path_factory):
         pytest.skip(f"no packages for a clean root: {made.stderr.strip().splitlines()[-1]}")
     for file in Path("/etc/apt/sources.list.d").glob("debian.sources"):
         shutil.copy(file, where / "etc/apt/sources.list.d")
-    for file in "/etc/resolv.conf", "/etc/hosts":
-        shutil.copy(file, where / "etc")
+    return where
+
+
+@contextlib.contextmanager
+def on_this_kernel(where):
     for place in "proc", "sys":
         run("mount", "--rbind", f"/{place}", where / place)
         run("mount", "--make-rslave", where / place)
-    yield where
-    for place in "proc", "sys":
-        run("umount", "-R", "-l", where / place)
+    try:
+        yield
+    finally:
+        for place in "proc", "sys":
+            run("umount", "-R", "-l", where / place)
+
+
+@pytest.fixture
+def root(minimal):
+    """It, with the kernel's file systems and the network's names."""
+    for file in "/etc/resolv.conf", "/etc/hosts":
+        shutil.copy(file, minimal / "etc")
+    with on_this_kernel(minimal):
+        yield minimal
 
 
 def inside(root, *argv, **more):
@@ -183,3 +198,37 @@ def test_rpm(source):
                                                               "xkv-bench"]
     said = run("rpmlint", "-c", ROOT / "scripts/packages/rpmlint.toml", *rpms, check=False)
     assert "0 errors, 0 warnings" in said.stdout, said.stdout
+
+
+@pytest.fixture(scope="module")
+def buildah(tmp_path_factory):
+    """Calls buildah, which keeps all that it has in a directory of its own."""
+    needs("buildah")
+    place = tmp_path_factory.mktemp("images")
+    conf = place / "storage.conf"
+    conf.write_text(f'[storage]\ndriver = "vfs"\ngraphroot = "{place}/root"\n'
+                    f'runroot = "{place}/run"\n')
+    env = {**ENV, "CONTAINERS_STORAGE_CONF": str(conf), "BUILDAH_ISOLATION": "chroot"}
+
+    def call(*argv, program="buildah"):
+        return run(program, *argv, env=env, timeout=1200).stdout.strip()
+
+    return call
+
+
+@pytest.mark.long
+@pytest.mark.seconds(400)
+def test_image(privileged, source, minimal, buildah):
+    """Built of the clean root instead of what a registry has; xkvd runs from it."""
+    base = buildah("from", "scratch")
+    buildah("add", "--quiet", base, minimal, "/")
+    buildah("commit", "--quiet", "--rm", base, "localhost/base")
+    buildah("-C", source, "image", "BUILDER=buildah", "IMAGE_BASE=localhost/base", program="make")
+    version = source.name.removeprefix("xkv-")
+    image = json.loads(buildah("inspect", "--type", "image", f"localhost/xkv:{version}"))
+    assert image["OCIv1"]["config"]["Entrypoint"] == ["/usr/sbin/xkvd"]
+    root = Path(buildah("mount", buildah("from", f"localhost/xkv:{version}")))
+    assert not (root / "src").exists() and not list((root / "tmp").iterdir())
+    port = free_port()
+    with on_this_kernel(root), running(root, port):
+        assert inside(root, "xkv", "-p", str(port), "set", "k", "v").stdout.strip() == "OK"
