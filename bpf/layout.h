@@ -492,6 +492,7 @@ struct xkv_config {
 	 */
 	__u64 held_until_ns XKV_CACHE_LINE; /* since boot: when XKV_WRITES_HELD has no effect */
 	__u8 read_only;			    /* enum xkv_read_only; 0: writes are executed */
+	__u8 logged; /* there is a write log, so XKV_F_DURABLE can be asked for */
 	/*
 	 * Of a snapshot (loader/store/cut.h).  With XKV_RECORD_BEFORE, entries below this version,
 	 * whose key's bucket is not below the other number, are recorded before they change.

@@ -57,10 +57,11 @@
 #define XKV_PAYLOAD_MAX6 1452
 
 /* struct xkv_hdr.flags */
-#define XKV_F_REPLY  0x01 /* set in replies only; servers drop packets that have it */
-#define XKV_F_TOKEN  0x02 /* XKV_TOKEN_BYTES of client token follow the header */
-#define XKV_F_ONCE   0x04 /* then XKV_SESSION_BYTES of session: copies are executed once */
-#define XKV_F_ATOMIC 0x08 /* the operations are one transaction: all or none */
+#define XKV_F_REPLY   0x01 /* set in replies only; servers drop packets that have it */
+#define XKV_F_TOKEN   0x02 /* XKV_TOKEN_BYTES of client token follow the header */
+#define XKV_F_ONCE    0x04 /* then XKV_SESSION_BYTES of session: copies are executed once */
+#define XKV_F_ATOMIC  0x08 /* the operations are one transaction: all or none */
+#define XKV_F_DURABLE 0x10 /* the reply comes when the disk has all that was changed before it */
 
 struct xkv_hdr {
 	__be16 magic;
@@ -130,6 +131,7 @@ enum xkv_status {
 	XKV_NO_SESSION = 15,  /* header only: too many sessions; nothing was done */
 	XKV_READ_ONLY = 16,   /* writes are refused; nothing was changed */
 	XKV_ABORTED = 17, /* header only: XKV_F_ATOMIC, nothing was done; the one result says why */
+	XKV_NO_LOG = 18,  /* header only: XKV_F_DURABLE without a write log; nothing was done */
 };
 
 /* struct xkv_result.flags */

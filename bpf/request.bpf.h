@@ -381,8 +381,8 @@ static __always_inline __u8 header_check(struct xkv_request *rq, struct xkv_hdr 
 	if (hdr->version != XKV_VERSION)
 		return XKV_BAD_VERSION;
 	*ops = session_off(rq) + (once ? XKV_SESSION_BYTES : 0);
-	if ((hdr->flags & ~(XKV_F_TOKEN | XKV_F_ONCE | XKV_F_ATOMIC)) || !hdr->count ||
-	    (atomic ? hdr->count > XKV_ATOMIC_MAX : once && hdr->count != 1) ||
+	if ((hdr->flags & ~(XKV_F_TOKEN | XKV_F_ONCE | XKV_F_ATOMIC | XKV_F_DURABLE)) ||
+	    !hdr->count || (atomic ? hdr->count > XKV_ATOMIC_MAX : once && hdr->count != 1) ||
 	    (once && !IN(rq, session_off(rq))) || (length & 7) ||
 	    length < *ops + sizeof(struct xkv_op) || length > rq->req_len)
 		return XKV_BAD_REQUEST;
@@ -434,6 +434,13 @@ static __always_inline int stop(struct xkv_request *rq, int why, int verdict)
 
 #define GO_ON (-1)
 
+static __always_inline bool is_logged(void)
+{
+	struct xkv_config *cfg = config();
+
+	return cfg && cfg->logged;
+}
+
 /* Checks the header of a new request. */
 static __always_inline int request_begin(struct xkv_request *rq)
 {
@@ -453,6 +460,10 @@ static __always_inline int request_begin(struct xkv_request *rq)
 	rq->count = hdr->count;
 	if (hdr->flags & XKV_F_ATOMIC)
 		rq->flags |= XKV_REQUEST_ATOMIC;
+	if (status == XKV_OK && hdr->flags & XKV_F_DURABLE && !is_logged())
+		status = XKV_NO_LOG;
+	else if (status == XKV_OK && hdr->flags & XKV_F_DURABLE && !(rq->flags & XKV_REQUEST_XKVD))
+		return stop(rq, XKV_C_pass_durable, VERDICT_PASS);
 	if (status == XKV_OK)
 		return GO_ON;
 	return refuse(rq, status,

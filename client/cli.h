@@ -60,6 +60,7 @@ struct cli {
 	unsigned int port;
 	unsigned int timeout_ms; /* 0 = the library's default */
 	unsigned int database;	 /* of all keys */
+	bool durable;		 /* xkv_set_durable() */
 	const char *user;	 /* for the commands over TCP, NULL = default */
 	const char *password;	 /* the same, NULL = none */
 	const char *socket;	 /* the same, NULL = TCP to host and port */

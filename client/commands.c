@@ -38,7 +38,10 @@ static int need_handle(struct cli *c)
 	if (c->h)
 		return 0;
 	c->h = xkv_open(c->host, c->port, &opts, &err);
-	return c->h ? 0 : fail_xkv(c, err);
+	if (!c->h)
+		return fail_xkv(c, err);
+	xkv_set_durable(c->h, c->durable);
+	return 0;
 }
 
 /* What has to be done through TCP is about the same database. */

@@ -53,7 +53,8 @@ _Static_assert(
 		XKV_E_BAD_VERSION == -(int)XKV_BAD_VERSION && XKV_E_NOAUTH == -(int)XKV_NOAUTH &&
 		XKV_E_NOT_NUMBER == -(int)XKV_NOT_NUMBER && XKV_E_OVERFLOW == -(int)XKV_OVERFLOW &&
 		XKV_E_REPEATED == -(int)XKV_REPEATED && XKV_E_NO_SESSION == -(int)XKV_NO_SESSION &&
-		XKV_E_READ_ONLY == -(int)XKV_READ_ONLY && XKV_E_ABORTED == -(int)XKV_ABORTED,
+		XKV_E_READ_ONLY == -(int)XKV_READ_ONLY && XKV_E_ABORTED == -(int)XKV_ABORTED &&
+		XKV_E_NO_LOG == -(int)XKV_NO_LOG,
 	"errors are negative statuses");
 
 /* A key of an xkv_scan().  All keys of a request share one operation. */
@@ -86,6 +87,7 @@ struct xkv {
 	bool has_token;
 	unsigned char token[XKV_TOKEN_BYTES];
 	uint8_t database; /* of the keys of all requests */
+	bool durable;	  /* they are sent with XKV_F_DURABLE */
 
 	struct chunk *chunks; /* the newest first */
 	__attribute__((aligned(8))) unsigned char out[XKV_PAYLOAD_MAX4];
@@ -327,7 +329,9 @@ static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size
 		.version = XKV_VERSION,
 		.flags =
 			(uint8_t)((h->has_token ? XKV_F_TOKEN : 0) | (req->dedup ? XKV_F_ONCE : 0) |
-				  (req->atomic ? XKV_F_ATOMIC : 0)),
+				  (req->atomic ? XKV_F_ATOMIC : 0) |
+				  (h->durable && cmds[0].command != CMD_SESSION ? XKV_F_DURABLE
+										: 0)),
 		.count = scan ? 1 : (uint8_t)req->count,
 		.db = h->database,
 		.length = htobe16((uint16_t)len),
@@ -401,7 +405,7 @@ static bool results_sane(const struct request *req, struct cursor c, unsigned in
 /* A status that this version of the library does not know still is an answer. */
 static int status_error(unsigned int status)
 {
-	return status <= XKV_ABORTED ? -(int)status : XKV_E_PROTOCOL;
+	return status <= XKV_NO_LOG ? -(int)status : XKV_E_PROTOCOL;
 }
 
 static void take_result(struct xkv *h, struct xkv_cmd *cmd, const struct xkv_result *res,
@@ -1217,6 +1221,11 @@ void xkv_set_token(struct xkv *h, const unsigned char *token)
 		memcpy(h->token, token, sizeof(h->token));
 }
 
+void xkv_set_durable(struct xkv *h, int durable)
+{
+	h->durable = durable;
+}
+
 int xkv_select(struct xkv *h, unsigned int database)
 {
 	if (database > XKV_DATABASE_MAX)
@@ -1358,6 +1367,8 @@ const char *xkv_strerror(int error)
 		{ XKV_E_READ_ONLY,
 		  "the server refuses writes: it cannot write a snapshot or its log" },
 		{ XKV_E_ABORTED, "a condition does not hold, and nothing was done" },
+		{ XKV_E_NO_LOG, "the server has no write log (appendonly), so no change can be "
+				"known to be on its disk" },
 		{ XKV_E_TIMEOUT, "no answer in time: are host and port right, and does the server "
 				 "allow this client?" },
 		{ XKV_E_REFUSED, "connection refused: is xkvd running?" },

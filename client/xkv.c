@@ -20,6 +20,7 @@
 
 enum {
 	OPT_TIMEOUT = 256,
+	OPT_DURABLE,
 	OPT_TOKEN,
 	OPT_JSON,
 	OPT_RAW,
@@ -61,6 +62,7 @@ static void print_usage(FILE *to)
 	      "                 trust; --cert FILE, --key FILE: the client's certificate;\n"
 	      "                 --sni NAME; --insecure: any certificate will do\n"
 	      "  --token HEX    token for requests over UDP, 32 hex digits (default: XKV_TOKEN)\n"
+	      "  --durable      wait until the server's disk has what was changed\n"
 	      "  --timeout MS   time to wait for a reply, in milliseconds (default: 1000)\n"
 	      "  --pin-dir DIR  check, hot, top: where the maps are pinned\n"
 	      "                 (default: " CHECK_PIN_DIR ")\n"
@@ -238,6 +240,9 @@ static void take_option(struct cli *c, struct input *in, int opt)
 	case OPT_TIMEOUT:
 		c->timeout_ms = (unsigned int)parse_number("--timeout", optarg, 1, 86400000);
 		break;
+	case OPT_DURABLE:
+		c->durable = true;
+		break;
 	case OPT_TOKEN:
 		parse_token(c, "--token", optarg);
 		break;
@@ -275,6 +280,7 @@ static void parse_options(struct cli *c, struct input *in, int argc, char **argv
 {
 	static const struct option longs[] = {
 		{ "timeout", required_argument, NULL, OPT_TIMEOUT },
+		{ "durable", no_argument, NULL, OPT_DURABLE },
 		{ "token", required_argument, NULL, OPT_TOKEN },
 		{ "user", required_argument, NULL, OPT_USER },
 		{ "pin-dir", required_argument, NULL, OPT_PIN_DIR },

@@ -86,6 +86,7 @@ enum xkv_error {
 	XKV_E_NO_SESSION = -15,	 /* the server has no room to recognise repeats of the change */
 	XKV_E_READ_ONLY = -16,	 /* the server cannot save, see its log; nothing was changed */
 	XKV_E_ABORTED = -17, /* xkv_atomic(): a command could not be done; nothing was changed */
+	XKV_E_NO_LOG = -18,  /* xkv_set_durable(): the server has no log; nothing was changed */
 	/* The others come from the library. */
 	XKV_E_TIMEOUT = -32,	   /* no answer; the command may or may not have been executed */
 	XKV_E_REFUSED = -33,	   /* no server listens on that port */
@@ -169,6 +170,14 @@ XKV_API void xkv_close(struct xkv *h);
 
 /* Sets the token of later requests (XKV_TOKEN_BYTES, copied); NULL = none. */
 XKV_API void xkv_set_token(struct xkv *h, const unsigned char *token);
+
+/*
+ * Whether later calls return only when the server's disk has all that was changed before, by them
+ * or others.  Without a write log there they return XKV_E_NO_LOG, and nothing is changed; the same
+ * is returned if the log was ended meanwhile, and an earlier copy of the change may have been made.
+ * Waiting for a disk may take longer than timeout_ms.
+ */
+XKV_API void xkv_set_durable(struct xkv *h, int durable);
 
 /*
  * Selects the database of the keys of later calls, 0..XKV_DATABASE_MAX.  Sends nothing: if the

@@ -133,6 +133,7 @@ void server_follow_saves(struct server *s)
 	store_refuse_writes(s->store, s->writes_refused || s->writes_wait ||
 					      (s->cfg->upstream[0] && !s->cfg->write_through));
 	store_writes_durable(s->store, s->replies_wait);
+	store_is_logged(s->store, s->cfg->appendonly);
 	store_writes_up(s->store, s->cfg->upstream[0] && s->cfg->write_through);
 	waiters_wake(&s->log_waiters);
 	waiters_wake(&s->late_waiters);

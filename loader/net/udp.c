@@ -233,17 +233,23 @@ bool udp_next_result(const char *reply, size_t len, size_t *at, struct xkv_resul
 	return true;
 }
 
-/* Is this anything but one read? */
-static bool may_change(const char *request, size_t len)
+static bool is_durable(const char *request)
+{
+	return ((const struct xkv_hdr *)request)->flags & XKV_F_DURABLE;
+}
+
+/* May the reply have to wait?  Not that to a single read. */
+static bool may_wait(const char *request, size_t len)
 {
 	const struct xkv_op *op = udp_first_op(request);
 
 	return len < sizeof(struct xkv_hdr) || ((const struct xkv_hdr *)request)->count != 1 ||
-	       request + len < (const char *)(op + 1) || XKV_IS_CHANGE(op->opcode);
+	       request + len < (const char *)(op + 1) || XKV_IS_CHANGE(op->opcode) ||
+	       is_durable(request);
 }
 
-/* Does the reply say of a change that it was made, or what has become of it? */
-static bool tells_of_change(const char *reply, size_t len)
+/* Does the reply say what has become of a change, or (`reads`) anything of the data? */
+static bool tells(const char *reply, size_t len, bool reads)
 {
 	size_t at = sizeof(struct xkv_hdr);
 	struct xkv_result r;
@@ -251,7 +257,7 @@ static bool tells_of_change(const char *reply, size_t len)
 	if (((const struct xkv_hdr *)reply)->status == XKV_REPEATED)
 		return true;
 	while (udp_next_result(reply, len, &at, &r))
-		if (XKV_IS_CHANGE(r.opcode) && r.status != XKV_READ_ONLY)
+		if ((reads || XKV_IS_CHANGE(r.opcode)) && r.status != XKV_READ_ONLY)
 			return true;
 	return false;
 }
@@ -390,27 +396,33 @@ static void leave(const struct udp *udp, struct udp_kept *d, bool up)
 }
 
 /* A reply that is sent when the log is on the disk up to this position. */
-static void hold(struct udp *udp, struct udp_kept *d, uint64_t position)
+static void hold(struct udp *udp, struct udp_kept *d, uint64_t position, bool durable)
 {
 	if (!d)
 		return;
 	d->position = position;
+	d->durable = durable;
 	STAILQ_INSERT_TAIL(&udp->held, d, next);
 	udp->held_count++;
 	udp->held_bytes += sizeof(*d) + d->len;
 }
 
+/* If the log has ended, nobody can say what was asked for: there is no reply. */
+static bool waits_on(const struct udp_kept *d)
+{
+	if (d->durable)
+		return d->udp->rules->shared->logged && !writelog_has(d->position);
+	return !writelog_is_synced(d->position);
+}
+
 bool udp_send_held(struct udp *udp)
 {
-	uint64_t synced = 0;
 	unsigned int sent = 0;
 	struct udp_kept *d;
 
-	while ((d = STAILQ_FIRST(&udp->held)) && sent < HELD_A_ROUND) {
-		if (d->position > synced && !writelog_is_synced(d->position))
-			break;
-		synced = d->position;
-		udp_send(d, d->bytes, d->len);
+	while ((d = STAILQ_FIRST(&udp->held)) && sent < HELD_A_ROUND && !waits_on(d)) {
+		if (!d->durable || udp->rules->shared->logged)
+			udp_send(d, d->bytes, d->len);
 		release(udp);
 		sent++;
 	}
@@ -444,21 +456,27 @@ void udp_send(const struct udp_kept *d, const char *reply, size_t len)
 		log_debug("a reply could not be sent: %s", strerror(errno));
 }
 
-/* So many replies wait for the disk that one more change could not be answered? */
+/* So many replies wait for the disk that there is no room for one more? */
 static bool is_crowded(const struct udp *udp, const char *request, size_t len)
 {
-	if (udp->held_bytes < HELD_MAX || !may_change(request, len))
+	if (udp->held_bytes < HELD_MAX || !may_wait(request, len))
 		return false;
 	udp->stat[STAT_UDP_CROWDED]++;
 	return true;
 }
 
 /* The position that the reply has to wait for; 0: it need not. */
-static uint64_t awaits(const char *reply, size_t len)
+static uint64_t awaits(bool durable, const char *reply, size_t len)
 {
+	uint64_t position;
 	bool writers;
 
-	return tells_of_change(reply, len) ? writelog_awaits(&writers) : 0;
+	if (!tells(reply, len, durable))
+		return 0;
+	if (!durable)
+		return writelog_awaits(&writers);
+	position = writelog_sync_soon();
+	return writelog_has(position) ? 0 : position;
 }
 
 static void answer(struct udp *udp, int fd, struct udp_batch *b, int i)
@@ -482,9 +500,9 @@ static void answer(struct udp *udp, int fd, struct udp_batch *b, int i)
 		leave(udp, keep(udp, fd, msg, b->in[i], len), up);
 		return;
 	}
-	position = awaits(b->out, ret);
+	position = awaits(is_durable(b->in[i]), b->out, ret);
 	if (position) {
-		hold(udp, keep(udp, fd, msg, b->out, ret), position);
+		hold(udp, keep(udp, fd, msg, b->out, ret), position, is_durable(b->in[i]));
 		return;
 	}
 	b->iov[i] = (struct iovec){ b->out, ret };

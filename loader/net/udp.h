@@ -20,6 +20,7 @@ struct udp_socket {
 /* A datagram that is answered later, or its reply. */
 struct udp_kept {
 	STAILQ_ENTRY(udp_kept) next; /* of replies */
+	bool durable;		     /* it was asked for: whatever `appendfsync` says */
 	uint64_t position;	     /* in the change feed: the disk has to have the log up to it */
 	const struct udp *udp;
 	int fd;
@@ -44,7 +45,7 @@ struct udp {
 	struct store_ctx *ctx;
 	uint64_t *stat; /* by enum counter */
 	struct durations *durations;
-	STAILQ_HEAD(udp_held, udp_kept) held; /* replies to changes that wait for the disk; owned */
+	STAILQ_HEAD(udp_held, udp_kept) held; /* replies that wait for the disk; owned */
 	unsigned int held_count;
 	size_t held_bytes;
 	bool check_link; /* the sockets are bound to all addresses: only our links count */
@@ -69,8 +70,9 @@ void udp_record(const struct udp_kept *d, const char *reply, size_t len);
 void udp_send(const struct udp_kept *d, const char *reply, size_t len);
 
 /*
- * With `appendfsync always`: sends the replies to changes that the disk has by now
- * (persist/writelog.h).  True: there are more, for the next round.
+ * Sends the replies that have waited for the disk (persist/writelog.h): with `appendfsync always`
+ * those to changes, and those to requests with XKV_F_DURABLE.  True: there are more, for the next
+ * round.
  */
 bool udp_send_held(struct udp *udp);
 

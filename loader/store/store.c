@@ -502,6 +502,11 @@ void store_writes_durable(struct store *st, bool durable)
 	set_read_only(st, XKV_WRITES_DURABLE, durable);
 }
 
+void store_is_logged(struct store *st, bool logged)
+{
+	__atomic_store_n(&st->cfg->logged, logged, __ATOMIC_RELAXED);
+}
+
 void store_lease(struct store *st, uint64_t until_ns)
 {
 	__atomic_store_n(&st->cfg->lease_ns, until_ns, __ATOMIC_RELAXED);

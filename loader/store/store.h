@@ -421,6 +421,12 @@ void store_writes_up(struct store *st, bool up);
 void store_writes_durable(struct store *st, bool durable);
 
 /*
+ * Is there a write log?  XDP leaves requests with XKV_F_DURABLE to store_datagram(); without a log
+ * both refuse them (XKV_NO_LOG).
+ */
+void store_is_logged(struct store *st, bool logged);
+
+/*
  * The store is a cache, whose entries may be believed until then (since boot, monotonic), 1: not
  * now; 0: it is none.  XDP answers nothing of a cache after that.
  */

@@ -312,7 +312,7 @@ static const char *complaint_payload(const uint8_t *xkv, size_t len)
 		return "header.flags is not just XKV_F_REPLY";
 	if (get_be(xkv + 6, 2) != len)
 		return "header.length is not the length of the payload";
-	if (xkv[5] > XKV_ABORTED || (xkv[5] && xkv[4] != (xkv[5] == XKV_ABORTED)))
+	if (xkv[5] > XKV_NO_LOG || (xkv[5] && xkv[4] != (xkv[5] == XKV_ABORTED)))
 		return "header.status and header.count contradict each other";
 	return complaint_results(xkv, len);
 }

@@ -116,7 +116,7 @@ void bed_configure(struct bed *b)
 	r->trusted = 1;
 	r->auth = XKV_AUTH_OPEN;
 	b->c->miss_reply = 0;
-	b->c->read_only = 0;
+	b->c->read_only = b->c->logged = 0;
 	b->c->batch = bed_batched ? XKV_BATCH_ON : XKV_BATCH_OFF;
 	b->c->payload4 = XKV_PAYLOAD_MAX4;
 	b->c->payload6 = XKV_PAYLOAD_MAX6;

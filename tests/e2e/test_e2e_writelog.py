@@ -822,6 +822,25 @@ def told_by(call):
     return []
 
 
+def told_of_what_is_synced(trace):
+    """Checks that of a trace; numbers that clients were told, and how often the disk has synced."""
+    # One thread writes and syncs.  Each number is written once, and replied at least once.
+    is_written, is_covered, is_synced, syncs, told = set(), set(), set(), 0, []
+    for line in trace.read_text().splitlines():
+        call = line.split(None, 1)[1]
+        if call.startswith("pwrite64("):
+            is_written |= {int(number) for data in bytes_of(call)
+                           for found in CHANGED.findall(data) for number in found if number}
+        if call.startswith("fdatasync("):
+            is_covered = set(is_written)
+        if "fdatasync" in call and call.endswith(" = 0"):
+            is_synced, syncs = is_covered, syncs + 1
+        for number in told_by(call):
+            told.append(number)
+            assert number in is_synced, line
+    return told, syncs
+
+
 def change_over_udp(d, first):
     """Each change of this client has a number, which is in the log and in its reply."""
     with d.udp() as udp:
@@ -868,22 +887,45 @@ def test_always_means_on_disk(xkvd, tmp_path):
             thread.start()
         for thread in threads:
             thread.join()
-    # One thread writes and syncs.  Each number is written once, and replied at least once.
-    is_written, is_covered, is_synced, syncs, told = set(), set(), set(), 0, []
-    for line in (tmp_path / "trace").read_text().splitlines():
-        call = line.split(None, 1)[1]
-        if call.startswith("pwrite64("):
-            is_written |= {int(number) for data in bytes_of(call)
-                           for found in CHANGED.findall(data) for number in found if number}
-        if call.startswith("fdatasync("):
-            is_covered = set(is_written)
-        if "fdatasync" in call and call.endswith(" = 0"):
-            is_synced, syncs = is_covered, syncs + 1
-        for number in told_by(call):
-            told.append(number)
-            assert number in is_synced, line
+    told, syncs = told_of_what_is_synced(tmp_path / "trace")
     assert len(set(told)) == 160 + 6 * 3 * 9 and 0 < syncs < 2 * len(told), (len(told), syncs)
     assert d.counters()["pass_durable"] >= 6 * 3 * 9
+
+
+def test_one_request_waits_for_the_disk(xkvd, tmp_path):
+    """... and others do not, with `everysec`."""
+    d = xkvd(*OPTIONS)
+
+    def waiting():
+        return d.redis().info("persistence")["xkv_log_waiting_udp"]
+
+    with d.udp() as udp, d.udp() as other:
+        with traced(d, tmp_path / "trace"):
+            for number in range(1_000_000, 1_000_020):
+                assert udp.one(proto.set_(b"@%d" % number, b"x"), id=number,
+                               flags=proto.F_DURABLE).status == 0
+        assert len(told_of_what_is_synced(tmp_path / "trace")[0]) == 20
+        with injected(d, "fdatasync:delay_enter=700ms"):
+            for op in (proto.set_(b"k", b"1"), proto.get(b"k"), proto.ping()):
+                other.set(b"k", b"0")
+                udp.sock.send(proto.request(op, id=1, flags=proto.F_DURABLE))
+                since = time.monotonic()
+                assert other.set(b"other", b"1").status == 0 and other.get(b"other").value == b"1"
+                assert time.monotonic() - since < 0.3
+                assert proto.decode(udp.sock.recv(2048)).results[0].status == 0
+        assert d.cli("--durable", "set", "k", "2").stdout == "OK\n"
+        with injected(d, "fdatasync:delay_enter=1500ms"):
+            udp.sock.send(proto.request(proto.incr(b"n", 1), id=8, session=b"session1",
+                                        flags=proto.F_DURABLE | proto.F_ONCE))
+            wait_for(lambda: waiting() == 1, 10)
+            d.redis().config_set("appendonly", "no")
+        reply = udp.ask(proto.incr(b"n", 1), id=8, session=b"session1",
+                        flags=proto.F_DURABLE | proto.F_ONCE)
+        assert proto.STATUS[reply.status] in ("NO_LOG", "OK"), reply
+        assert proto.STATUS[udp.ask(proto.get(b"k"), flags=proto.F_DURABLE).status] == "NO_LOG"
+        done = d.cli("--durable", "set", "k", "3", check=False)
+        assert done.returncode and "no write log" in done.stderr
+        assert udp.get(b"k").value == b"2" and udp.get(b"n").value == b"1"
 
 
 def test_once_while_the_disk_is_slow(xkvd):

@@ -67,13 +67,15 @@ static void test_header_flags(void **state)
 	(void)state;
 	request_pad(&good, 16, 0);
 	for (unsigned int flags = 1; flags < 256; flags++) {
-		if (flags == XKV_F_ATOMIC)
+		if (flags == XKV_F_ATOMIC || flags == (XKV_F_ATOMIC | XKV_F_DURABLE))
 			continue;
 		req = good;
 		req.byte[3] = (uint8_t)flags;
 		if (flags & XKV_F_REPLY) {
 			s = next_shape(&req);
 			drops(&s, XKV_C_drop_reply_flag);
+		} else if (flags == XKV_F_DURABLE) {
+			header_answers(&req, XKV_NO_LOG, XKV_C_error_request);
 		} else { /* a token there is, but no room for it in header.length */
 			header_answers(&req, XKV_BAD_REQUEST, XKV_C_error_request);
 		}
@@ -429,6 +431,41 @@ static void test_once_durable(void **state)
 	holds_text("k", "01");
 }
 
+/* Who asks for that gets every reply from xkvd, which can wait for the disk. */
+static void test_durable(void **state)
+{
+	struct payload set = REQUEST(XKV_OP_SET, KEY("k"), VALUE("1")), req;
+	struct payload reads = REQUEST(XKV_OP_GET, KEY("k"));
+
+	(void)state;
+	put_text("k", "0");
+	set.byte[3] = reads.byte[3] = XKV_F_DURABLE;
+	for (int i = 0; i < 10; i++)
+		header_answers(&set, XKV_NO_LOG, XKV_C_error_request);
+	bed.c->logged = 1;
+	for (int i = 0; i < 10; i++) {
+		goes_up(&set, XKV_C_pass_durable);
+		goes_up(&reads, XKV_C_pass_durable);
+	}
+	xkvd_answers(&set, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
+		     COUNTS(XKV_C_overwrites));
+	xkvd_answers(&reads, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_GET, 0, "1", 1, .version = ANY }),
+		     COUNTS(XKV_C_get_hits));
+	req = once(SESSION, 367, OP(XKV_OP_APPEND, KEY("k"), VALUE("2")));
+	req.byte[3] |= XKV_F_DURABLE;
+	for (int i = 0; i < 2; i++) {
+		goes_up(&req, XKV_C_pass_durable);
+		xkvd_answers(&req, XKV_PAYLOAD_MAX4,
+			     RESULTS({ XKV_OP_APPEND, 0, "\0\0\0\0\0\0\0\2", 8, .version = ANY }),
+			     COUNTS(i ? XKV_C_once_repeated : XKV_C_overwrites));
+	}
+	request_begin(&req, ID, NULL);
+	req.byte[3] = XKV_F_ATOMIC | XKV_F_DURABLE;
+	request_add(&req, OP(XKV_OP_SET, KEY("k"), VALUE("3")));
+	goes_up(&req, XKV_C_pass_durable);
+	holds_text("k", "12");
+}
+
 /* What changes nothing is done each time, and leaves no record. */
 static void test_once_reads(void **state)
 {
@@ -642,6 +679,8 @@ static void vector_config(const char *word)
 		bed.c->miss_reply = 1;
 	} else if (strcmp(word, "limited") == 0) {
 		bed.rules->trusted = 0;
+	} else if (strcmp(word, "log") == 0) {
+		bed.c->logged = 1;
 	} else if (strcmp(word, "closed") == 0) {
 		bed.rules->auth = XKV_AUTH_CLOSED;
 	} else {
@@ -799,14 +838,14 @@ static void test_vectors(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_header),	  CASE(test_header_flags), CASE(test_header_length),
-		CASE(test_token),	  CASE(test_opcodes),	   CASE(test_flags),
-		CASE(test_bad_fields),	  CASE(test_bad_keys),	   CASE(test_dirty_padding),
-		CASE(test_bad_value_len), CASE(test_once),	   CASE(test_once_long),
-		CASE(test_once_goes_up),  CASE(test_once_durable), CASE(test_once_reads),
-		CASE(test_once_full),	  CASE(test_batch),	   CASE(test_many_pings),
-		CASE(test_partial_miss),  CASE(test_partial_full), CASE(test_partial_refused),
-		CASE(test_vectors),
+		CASE(test_header),	    CASE(test_header_flags), CASE(test_header_length),
+		CASE(test_token),	    CASE(test_opcodes),	     CASE(test_flags),
+		CASE(test_bad_fields),	    CASE(test_bad_keys),     CASE(test_dirty_padding),
+		CASE(test_bad_value_len),   CASE(test_once),	     CASE(test_once_long),
+		CASE(test_once_goes_up),    CASE(test_once_durable), CASE(test_durable),
+		CASE(test_once_reads),	    CASE(test_once_full),    CASE(test_batch),
+		CASE(test_many_pings),	    CASE(test_partial_miss), CASE(test_partial_full),
+		CASE(test_partial_refused), CASE(test_vectors),
 	};
 
 	return bed_begin(argc, argv) ?: BOTH_WAYS("requests", tests, exchange_begin);

@@ -61,7 +61,7 @@ static size_t commands_of(const struct datagram *req, struct xkv_cmd *cmds)
 
 	if (req->len < sizeof(*hdr) || be16toh(hdr->magic) != XKV_MAGIC ||
 	    hdr->version != XKV_VERSION ||
-	    (hdr->flags & ~(XKV_F_TOKEN | XKV_F_ONCE | XKV_F_ATOMIC)) ||
+	    (hdr->flags & ~(XKV_F_TOKEN | XKV_F_ONCE | XKV_F_ATOMIC | XKV_F_DURABLE)) ||
 	    be16toh(hdr->length) != req->len)
 		return 0;
 	if ((hdr->flags & XKV_F_ONCE) &&
@@ -135,6 +135,7 @@ static unsigned int check_results(const struct datagram *reply, const struct xkv
 static struct xkv *open_for(const struct vector *v, const struct datagram *req)
 {
 	struct xkv_options opts = patient;
+	struct xkv *h;
 
 	server.vector = v;
 	atomic_store(&server.received, 0);
@@ -142,7 +143,9 @@ static struct xkv *open_for(const struct vector *v, const struct datagram *req)
 		opts.token = req->byte + sizeof(struct xkv_hdr);
 	opts.once = req->byte[3] & XKV_F_ONCE ? 0 : -1;
 	opts.database = req->byte[5];
-	return open_with(&opts);
+	h = open_with(&opts);
+	xkv_set_durable(h, req->byte[3] & XKV_F_DURABLE);
+	return h;
 }
 
 /* What the library makes of a header that refuses this request. */

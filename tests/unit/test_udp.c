@@ -38,6 +38,8 @@ static char served[64];			   /* the first byte of each datagram; the first ones 
 static size_t served_count;
 static uint64_t changed, synced; /* positions in the change feed; the former 0: nobody waits */
 
+static uint8_t flags; /* in the header of what send_one() sends */
+
 /* ---- in place of the C library's and the store's -------------------------- */
 
 int clock_gettime(clockid_t clock, struct timespec *now)
@@ -89,6 +91,16 @@ void store_record(struct store_ctx *ctx, const void *req, size_t req_len, const 
 	(void)reply_len;
 }
 
+uint64_t writelog_sync_soon(void)
+{
+	return changed;
+}
+
+bool writelog_has(uint64_t position)
+{
+	return shared.logged && synced >= position;
+}
+
 uint64_t writelog_awaits(bool *writers)
 {
 	*writers = false;
@@ -116,6 +128,7 @@ static int open_udp(void **state)
 	memset(served, 0, sizeof(served));
 	served_count = 0;
 	changed = synced = 0;
+	shared.logged = flags = 0;
 	cost_ns = 0;
 	set_forward = 0;
 	assert_int_equal(udp_open(&udp, &cfg, &rules, NULL, stat, &durations, err, sizeof(err)), 0);
@@ -228,6 +241,7 @@ static void send_one(char name, uint8_t opcode, uint8_t status, size_t len)
 	struct xkv_result *r = (struct xkv_result *)(hdr + 1);
 
 	hdr->count = 1;
+	hdr->flags = flags;
 	*r = (struct xkv_result){ .opcode = opcode, .status = status };
 	bytes[0] = name;
 	assert_int_equal(send(client, bytes, len, 0), len);
@@ -261,6 +275,30 @@ static void test_held(void **state)
 	assert_false(udp_send_held(&udp));
 	assert_string_equal(replies(), "c");
 	assert_int_equal(udp.held_bytes, 0);
+}
+
+/* Who asks for it waits, whatever `appendfsync` says; who still does when the log ends, in vain. */
+static void test_held_durable(void **state)
+{
+	(void)state;
+	flags = XKV_F_DURABLE;
+	shared.logged = 1;
+	changed = 1;
+	send_one('a', XKV_OP_GET, XKV_OK, ONE_RESULT);
+	send_one('b', XKV_OP_SET, XKV_READ_ONLY, ONE_RESULT);
+	assert_false(udp_send_held(&udp));
+	assert_string_equal(replies(), "b");
+	synced = 1;
+	send_one('c', XKV_OP_SET, XKV_OK, ONE_RESULT);
+	assert_string_equal(replies(), "c");
+	assert_false(udp_send_held(&udp));
+	assert_string_equal(replies(), "a");
+	changed = 2;
+	send_one('d', XKV_OP_SET, XKV_OK, ONE_RESULT);
+	shared.logged = 0;
+	assert_false(udp_send_held(&udp));
+	assert_string_equal(replies(), "");
+	assert_int_equal(udp.held_count, 0);
 }
 
 /* "REPEATED", without a result, says of a change that it was made. */
@@ -308,6 +346,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_late_ones, open_udp, close_udp),
 		cmocka_unit_test_setup_teardown(test_late_in_a_batch, open_udp, close_udp),
 		cmocka_unit_test_setup_teardown(test_held, open_udp, close_udp),
+		cmocka_unit_test_setup_teardown(test_held_durable, open_udp, close_udp),
 		cmocka_unit_test_setup_teardown(test_held_repeated, open_udp, close_udp),
 		cmocka_unit_test_setup_teardown(test_crowded, open_udp, close_udp),
 	};
