@@ -721,7 +721,10 @@ static void is_written(uint64_t position)
 	note_success();
 }
 
-/* Do replies wait for what was written, by this round or before `appendfsync always` was set? */
+/*
+ * Do replies wait for what was written, by this round or before `appendfsync always` was set?  Also
+ * what the log says of itself, which moves no position, has to get to the disk: nobody else syncs.
+ */
 static bool is_awaited(void)
 {
 	bool awaited;
@@ -729,7 +732,7 @@ static bool is_awaited(void)
 	if (!atomic_load(&state.awaited))
 		return false;
 	pthread_mutex_lock(&state.lock);
-	awaited = state.info.synced < state.info.written && !is_broken();
+	awaited = (state.info.synced < state.info.written || state.unsynced_ns) && !is_broken();
 	pthread_mutex_unlock(&state.lock);
 	return awaited;
 }

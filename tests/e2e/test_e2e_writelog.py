@@ -1095,6 +1095,21 @@ def test_always_is_set_at_run_time(xkvd):
         wait_for(lambda: udp.set(b"key", b"1").status == 0, 10)
 
 
+def test_always_with_nothing_to_write(xkvd):
+    """What the log says of itself, at the end of a base, must not seem to wait for the disk."""
+    d = xkvd(*OPTIONS, "--appendfsync", "always")
+    client = d.redis(socket_timeout=5)
+    for _ in range(2):
+        time.sleep(2.3)
+        assert client.info("persistence")["xkv_log_late_ms"] == 0
+        client.config_set("appendfsync", "everysec")
+        client.set("key", "1")
+        client.config_set("appendfsync", "always")
+    client.bgrewriteaof()
+    time.sleep(2.3)
+    assert client.set("key", "2") and "late" not in d.log()
+
+
 def test_always_with_a_disk_that_is_full(xkvd, small_disk):
     d = xkvd(*OPTIONS, "--appendfsync", "always", run=False)
     d.dir = small_disk
