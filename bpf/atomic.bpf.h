@@ -656,20 +656,28 @@ static __always_inline void atomic_abort(struct xkv_request *rq, int outcome)
 	reply_header(rq, XKV_ABORTED);
 }
 
-/* Tries the operations that were parsed: enum verdict. */
-static __always_inline int atomic_commit(struct xkv_request *rq)
+/* Tries the operations that were parsed: XKV_TXN_DONE, or why not. */
+static __always_inline int atomic_tries(struct xkv_request *rq)
 {
 	__u8 stopped = rq->stages & XKV_ATOMIC_CHANGES ? writes_stopped(rq) : 0;
 	/* its locks would be in the way of the transaction that holds writes back */
 	bool held = stopped == XKV_WRITES_HELD;
 	int outcome = XKV_C_pass_busy;
-	struct xkv_txn_key *k;
 
 	if (stopped & XKV_WRITES_DURABLE && !(stopped & XKV_WRITES_REFUSED))
 		return stop(rq, XKV_C_pass_durable, VERDICT_PASS);
 	for (int i = 0; i < TRIES && outcome == XKV_C_pass_busy && !held; i++)
 		outcome = atomic_try(rq);
 	barrier_var(outcome);
+	return outcome;
+}
+
+/* The same: enum verdict. */
+static __always_inline int atomic_commit(struct xkv_request *rq)
+{
+	int outcome = atomic_tries(rq);
+	struct xkv_txn_key *k;
+
 	if (outcome == XKV_TXN_DONE) {
 		rq->done = rq->count;
 		count(rq, XKV_C_atomic_done);

@@ -9,11 +9,11 @@
 #ifndef XKV_RESP_BPF_H
 #define XKV_RESP_BPF_H
 
-#include "request.bpf.h"
+#include "atomic.bpf.h"
 #include "tcp.h"
 
 #define RESP_COMMANDS_MAX 64 /* in a segment; a power of two */
-#define RESP_WORDS_MAX	  8  /* of a command; a power of two */
+#define RESP_WORDS_MAX	  16 /* of a command; a power of two */
 #define RESP_DIGITS	  4  /* of a length; no segment has more bytes */
 #define RESP_NAME_MAX	  9
 #define RESP_OP		  sizeof(struct xkv_hdr) /* where the operation is in `in` */
@@ -21,6 +21,7 @@
 #define RESP_VALUE	  (RESP_RESULT + sizeof(struct xkv_result))
 #define RESP_BULK_FRAME	  9  /* $1439\r\n, \r\n */
 #define RESP_SMALL_REPLY  56 /* no reply without a value is longer */
+#define RESP_ARRAY_LINE	  8  /* *15\r\n, a multiple of 8 */
 
 enum resp_number {
 	RESP_NONE,
@@ -34,7 +35,8 @@ enum resp_number {
 
 enum resp_reply {
 	RESP_VALUE_REPLY, /* or null */
-	RESP_OK_REPLY,	  /* or null */
+	RESP_VALUES_REPLY,
+	RESP_OK_REPLY, /* or null */
 	RESP_YES_NO_REPLY,
 	RESP_NUMBER_REPLY,
 	RESP_LENGTH_REPLY,
@@ -48,15 +50,17 @@ enum resp_reply {
 #define RESP_LT		0x80
 #define RESP_CONDITIONS (XKV_NX | XKV_XX | RESP_GT | RESP_LT)
 
-/* Options that are no flags. */
+/* Options that are no flags; further keys. */
 #define RESP_PERSIST 0x100
 #define RESP_TIMED   0x200
+#define RESP_KEYS    0x400
 
 #define RESP_TIMES	    (RESP_TIMED | XKV_ABSTTL)
 #define RESP_NO_OPTIONS	    0
 #define RESP_SET_OPTIONS    (XKV_NX | XKV_XX | XKV_RETURN | XKV_KEEPTTL | RESP_TIMES)
 #define RESP_GETEX_OPTIONS  (RESP_PERSIST | RESP_TIMES)
 #define RESP_EXPIRE_OPTIONS RESP_CONDITIONS
+#define RESP_KEYS_OPTIONS   RESP_KEYS
 
 /* A row of XKV_TCP_COMMANDS. */
 struct resp_row {
@@ -85,7 +89,8 @@ static const struct resp_row resp_rows[] = { XKV_TCP_COMMANDS(RESP_ROW) };
 struct resp_command {
 	__u64 number; /* amount, or milliseconds */
 	__u16 key, key_len, value, value_len;
-	__u16 end; /* of the command */
+	__u16 begin, end; /* of the command */
+	__u8 keys;	  /* of an ATOMIC datagram; 0: it is one operation */
 	__u8 command;
 	__u8 flags; /* of the operation, and conditions */
 	__u8 opcode, reply;
@@ -402,6 +407,42 @@ static __always_inline int resp_places(struct resp *r, struct resp_command *c, _
 	return c->key_len && c->key_len <= XKV_KEY_MAX ? 0 : -1;
 }
 
+/*
+ * Notes how many keys a command has, whose places are found again when it is executed.  -1: the
+ * store has no such keys here, or there is no room for their operations.
+ */
+__noinline int resp_keys(struct resp *r)
+{
+	__u32 size = RESP_OP, len;
+
+	if (!r)
+		return -1;
+	for (__u32 i = 1; i < RESP_WORDS_MAX; i++) {
+		if (i >= r->words)
+			break;
+		len = r->word_len[i];
+		if (!len || len > XKV_KEY_MAX)
+			return -1;
+		size += sizeof(struct xkv_op) + XKV_PADDED(len);
+	}
+	return size <= XKV_REQUEST_BYTES ? 0 : -1;
+}
+
+/* What stands behind the words that the command has at least: keys, or options. */
+static __always_inline int resp_more(struct resp *r, struct resp_command *c,
+				     const struct resp_row *row)
+{
+	bool more = r->words > row->words;
+
+	c->keys = 0;
+	if (!(row->options & RESP_KEYS))
+		return more ? resp_apply(r, c, row) : 0;
+	if (!more && c->reply != RESP_VALUES_REPLY)
+		return 0;
+	c->keys = r->words - 1;
+	return resp_keys(r);
+}
+
 /* Parses the command at `at`: where it ends, or -1. */
 __noinline int resp_parse(struct resp *r, __u32 at)
 {
@@ -421,14 +462,15 @@ __noinline int resp_parse(struct resp *r, __u32 at)
 	c->opcode = row->opcode;
 	c->flags = row->flags;
 	c->reply = row->reply;
+	c->begin = at;
 	c->end = end;
 	if (r->words < row->words || (r->words > row->words && !row->options) ||
-	    resp_places(r, c, row->words) || resp_amount(r, c, row->number) ||
-	    (r->words > row->words && resp_apply(r, c, row)))
+	    resp_places(r, c, row->words) || resp_amount(r, c, row->number) || resp_more(r, c, row))
 		return -1;
 	r->which |= 1U << command;
 	r->changes |= XKV_IS_CHANGE(c->opcode);
-	r->unbounded |= c->reply == RESP_VALUE_REPLY || c->opcode == XKV_OP_APPEND;
+	r->unbounded |= c->reply == RESP_VALUE_REPLY || c->reply == RESP_VALUES_REPLY ||
+			c->opcode == XKV_OP_APPEND;
 	return end;
 }
 
@@ -503,25 +545,33 @@ static __always_inline void resp_operation(struct resp *r, struct xkv_request *r
 	rq->end = rq->req_len = end;
 }
 
-/* Executes the operation in `in`, whose reply may have `room` bytes: its outcome. */
-static __always_inline int resp_run(struct resp *r, struct xkv_request *rq, __u32 room)
+/* Prepares the request for `count` operations in `in`, whose results may have `room` bytes. */
+static __always_inline bool resp_prepare(struct resp *r, struct xkv_request *rq, __u32 count,
+					 __u32 room)
 {
 	struct xkv_config *cfg = config();
 
 	if (!cfg)
-		return -1;
-	room = room < XKV_TCP_REPLY_MAX ? room : XKV_TCP_REPLY_MAX;
+		return false;
 	rq->flags = XKV_REQUEST_BULK | (r->no_touch ? XKV_REQUEST_NO_TOUCH : 0);
 	rq->db = database_of(cfg, r->db);
-	rq->reply_room = RESP_VALUE + ((room - RESP_BULK_FRAME) & ~7U);
-	rq->reply_max = rq->reply_allowed = rq->reply_room;
+	rq->reply_room = rq->reply_max = rq->reply_allowed = room;
 	rq->in_off = RESP_OP;
 	rq->out_len = RESP_RESULT;
 	rq->done = 0;
-	rq->count = 1;
+	rq->count = count;
 	rq->stop = 0;
 	rq->hashed = 0;
 	rq->dedup = 0;
+	return true;
+}
+
+/* Executes the operation in `in`, whose reply may have `room` bytes: its outcome. */
+static __always_inline int resp_run(struct resp *r, struct xkv_request *rq, __u32 room)
+{
+	room = room < XKV_TCP_REPLY_MAX ? room : XKV_TCP_REPLY_MAX;
+	if (!resp_prepare(r, rq, 1, RESP_VALUE + ((room - RESP_BULK_FRAME) & ~7U)))
+		return -1;
 	return op_run(rq);
 }
 
@@ -615,6 +665,54 @@ static __always_inline int resp_execute(struct resp *r, struct xkv_request *rq,
 		return -1;
 	resp_operation(r, rq, c);
 	return reads ? resp_update(r, rq, c, reads, room) : resp_run(r, rq, room);
+}
+
+/* Makes an operation of each key of a command, whose words have been looked at before: 0. */
+__noinline int resp_operations(struct resp *r, struct xkv_request *rq, __u32 which)
+{
+	struct resp_command *c;
+	__u32 end = RESP_OP;
+
+	if (!r || !rq)
+		return -1;
+	c = &r->command[which & (RESP_COMMANDS_MAX - 1)];
+	if (resp_split(r, c->begin) < 0)
+		return -1;
+	rq->in_word[0] = rq->in_word[1] = 0;
+	for (__u32 i = 1; i < RESP_WORDS_MAX; i++) {
+		if (i > c->keys)
+			break;
+		IN(rq, end) = bpf_cpu_to_be64((__u64)c->opcode << 56 | (__u64)r->word_len[i] << 40);
+		IN(rq, end + 8) = IN(rq, end + 16) = 0;
+		end = resp_copy(r, rq, end + sizeof(struct xkv_op), r->at[i], r->word_len[i]);
+	}
+	rq->end = rq->req_len = end;
+	return 0;
+}
+
+/*
+ * Executes a command about several keys as an ATOMIC datagram, whose results may have `room` bytes:
+ * its outcome, or -1.  XKV_C_atomic_done: each result is OK or a miss, and all is counted.
+ */
+static __always_inline int resp_execute_many(struct resp *r, struct xkv_request *rq, __u32 which,
+					     __u32 room)
+{
+	struct resp_command *c = &r->command[which & (RESP_COMMANDS_MAX - 1)];
+	int outcome;
+
+	/* a GET among several counts as a use of its key, whoever asks */
+	if ((r->no_touch && c->opcode == XKV_OP_GET) || resp_operations(r, rq, which) ||
+	    !resp_prepare(r, rq, c->keys, room))
+		return -1;
+	rq->flags |= XKV_REQUEST_ATOMIC;
+	rq->now_ms = 0;
+	outcome = atomic_begin(rq);
+	barrier_var(outcome);
+	if (outcome == XKV_TXN_DONE)
+		outcome = atomic_tries(rq);
+	if (outcome == XKV_C_op_too_large)
+		return outcome;
+	return outcome == XKV_TXN_DONE ? XKV_C_atomic_done : -1;
 }
 
 /* ---- the reply -------------------------------------------------------------- */
@@ -768,6 +866,84 @@ __noinline int resp_encode(struct xkv_request *rq, struct resp_command *c, __u32
 	return -1;
 }
 
+/* Writes two bytes in front of `end`: where they begin. */
+static __always_inline __u32 put_two(struct xkv_request *rq, __u32 end, __u8 first, __u8 second)
+{
+	OUT_BYTE(rq, end - 1) = second;
+	OUT_BYTE(rq, end - 2) = first;
+	return end - 2;
+}
+
+/*
+ * What RESP makes of one of several results, whose value is at `value`: RESP_TEXT().  The line of
+ * its length takes the place of the result's header, after the end of the value before, if that is
+ * `open`, and the line of the array, if this is the first of `keys` results.
+ */
+__noinline __u32 resp_piece(struct xkv_request *rq, __u32 value, __u32 keys, __u32 open,
+			    __u32 resp3)
+{
+	__u32 from, bytes = 0;
+	struct xkv_result *r;
+
+	if (!rq)
+		return 0;
+	r = (struct xkv_result *)&OUT(rq, value - sizeof(*r));
+	if (r->flags & XKV_HAS_VALUE) {
+		bytes = bpf_ntohl(r->value_len);
+		from = put_line(rq, value, '$', bytes, false);
+	} else if (resp3) {
+		from = put_two(rq, value, '\r', '\n');
+		OUT_BYTE(rq, --from) = '_';
+	} else {
+		from = put_line(rq, value, '$', 1, true);
+	}
+	if (open)
+		from = put_two(rq, from, '\r', '\n');
+	if (keys)
+		from = put_line(rq, from, '*', keys, false);
+	return RESP_TEXT(from, value + bytes - from);
+}
+
+/* How many of `keys` results, which have no values, are OK. */
+__noinline int resp_count(struct xkv_request *rq, __u32 keys)
+{
+	int done = 0;
+
+	if (!rq)
+		return 0;
+	for (__u32 i = 0; i < RESP_WORDS_MAX; i++) {
+		if (i >= keys)
+			break;
+		done += rq->out[RESP_RESULT + i * sizeof(struct xkv_result) +
+				offsetof(struct xkv_result, status)] == XKV_OK;
+	}
+	return done;
+}
+
+#define RESP_VALUES 0 /* instead of RESP_TEXT(): append_values() makes it of the results */
+
+/*
+ * A command about several keys.  What RESP makes of a result is never longer than that: lengths
+ * have their lines where results have their headers.
+ */
+static __always_inline int resp_serve_many(struct resp *r, struct xkv_request *rq, __u32 which,
+					   __u32 room)
+{
+	struct resp_command *c = &r->command[which & (RESP_COMMANDS_MAX - 1)];
+	bool values = c->reply == RESP_VALUES_REPLY;
+	int outcome;
+
+	room = room < XKV_TCP_REPLY_MAX ? room : XKV_TCP_REPLY_MAX;
+	room = values ? RESP_RESULT + (room & ~7U) - RESP_ARRAY_LINE : XKV_REQUEST_BYTES;
+	outcome = resp_execute_many(r, rq, which, room);
+	if (outcome != XKV_C_op_too_large)
+		r->why = XKV_TCP_C_pass_store;
+	if (outcome != XKV_C_atomic_done)
+		return -1;
+	c->extra = c->keys - 1;
+	return values ? RESP_VALUES : put_integer(rq, resp_count(rq, c->keys));
+}
+
 /* Executes a command and replies: RESP_TEXT(), or -1: xkvd has to do that, nothing was changed. */
 __noinline int resp_serve(struct resp *r, struct xkv_request *rq, __u32 which, __u32 room)
 {
@@ -781,6 +957,8 @@ __noinline int resp_serve(struct resp *r, struct xkv_request *rq, __u32 which, _
 	r->why = XKV_TCP_C_pass_window;
 	if (room < RESP_SMALL_REPLY)
 		return -1;
+	if (c->keys)
+		return resp_serve_many(r, rq, which, room);
 	outcome = resp_execute(r, rq, c, room);
 	if (outcome != XKV_C_op_too_large)
 		r->why = XKV_TCP_C_pass_store;

@@ -126,7 +126,9 @@ static __always_inline struct xkv_tally *tally(__u32 frontend)
 }
 
 /* The front end of a request. */
+#ifndef FRONTEND /* else there is one only in this object */
 #define FRONTEND(rq) ((rq)->flags & XKV_REQUEST_XKVD)
+#endif
 
 /*
  * Increments a counter of this CPU and returns its old value.  xkvd's programs can preempt each

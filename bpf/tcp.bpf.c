@@ -15,7 +15,8 @@
 #include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
 
-#include "atomic.bpf.h"
+#define FRONTEND(rq) XKV_FRONTEND_XDP
+
 #include "flow.bpf.h"
 #include "resp.bpf.h"
 #include "stray.bpf.h"
@@ -106,6 +107,33 @@ __noinline int append_reply(struct xkv_flow *f, struct xkv_request *rq, __u32 fr
 	sum = (at ? f->reply_sum : 0ULL) + (at & 1 ? sum_at_odd(part) : part);
 	f->reply_sum = sum_of_halves(sum);
 	return 0;
+}
+
+/* Appends the values of `keys` results to the reply, which has `len` bytes; returns its length. */
+__noinline int append_values(struct xkv_flow *f, struct xkv_request *rq, __u32 keys, __u32 resp3,
+			     __u32 len)
+{
+	__u32 value = RESP_VALUE, text, bytes, open = 0, has;
+
+	if (!f || !rq)
+		return 0;
+	for (__u32 i = 0; i < RESP_WORDS_MAX; i++) {
+		if (i >= keys)
+			break;
+		has = OUT_BYTE(rq, value - sizeof(struct xkv_result) +
+					   offsetof(struct xkv_result, flags));
+		text = resp_piece(rq, value, i ? 0 : keys, open, resp3);
+		bytes = text & 0xffff;
+		append_reply(f, rq, text >> 16, bytes, len);
+		len += bytes;
+		value = XKV_PADDED((text >> 16) + bytes) + sizeof(struct xkv_result);
+		open = has & XKV_HAS_VALUE;
+	}
+	if (!open)
+		return len;
+	text = PUT_SHORT(rq, "\r\n");
+	append_reply(f, rq, text >> 16, text & 0xffff, len);
+	return len + (text & 0xffff);
 }
 
 /* Moves `len` bytes of the kept reply to its beginning; returns their sum. */
@@ -258,19 +286,46 @@ static __always_inline int serve_all(struct xkv_flow *f, struct xkv_request *rq,
 		text = resp_serve(r, rq, i, r->room - len);
 		if (text < 0)
 			break;
-		append_reply(f, rq, text >> 16, text & 0xffff, len);
-		len += text & 0xffff;
+		if (text == RESP_VALUES) {
+			len = append_values(f, rq, r->command[i].keys, r->resp3, len);
+		} else {
+			append_reply(f, rq, text >> 16, text & 0xffff, len);
+			len += text & 0xffff;
+		}
 		r->done = i + 1;
 	}
 	return len;
+}
+
+/* Counts a command that was answered in `ns`; those about several keys have counted operations. */
+__noinline int count_command(struct xkv_request *rq, struct resp *r, __u32 i, __u64 ns)
+{
+	struct xkv_tcp_stats *stats = tcp_stats();
+	struct resp_command *c;
+	__u32 outcome, which;
+
+	if (!rq || !r || !stats)
+		return 0;
+	c = &r->command[i & (RESP_COMMANDS_MAX - 1)];
+	outcome = c->outcome;
+	which = c->command;
+	barrier_var(outcome);
+	barrier_var(which);
+	if (!c->keys)
+		count(rq, outcome);
+	if (which >= XKV_TCP_COMMAND_COUNT)
+		return 0;
+	stats->count[XKV_TCP_C_extra] += c->extra;
+	stats->command[which].calls++;
+	stats->command[which].failed += c->failed;
+	stats->command[which].ns += ns;
+	return 0;
 }
 
 /* Counts the commands that were answered in `ns`. */
 __noinline int count_served(struct xkv_request *rq, struct resp *r, __u64 ns)
 {
 	struct xkv_tcp_stats *stats = tcp_stats();
-	struct resp_command *c;
-	__u32 outcome, which;
 
 	if (!rq || !r || !stats || !r->done)
 		return 0;
@@ -278,18 +333,7 @@ __noinline int count_served(struct xkv_request *rq, struct resp *r, __u64 ns)
 	for (__u32 i = 0; i < RESP_COMMANDS_MAX; i++) {
 		if (i >= r->done)
 			break;
-		c = &r->command[i];
-		outcome = c->outcome;
-		which = c->command;
-		barrier_var(outcome);
-		barrier_var(which);
-		count(rq, outcome);
-		if (which >= XKV_TCP_COMMAND_COUNT)
-			break;
-		stats->count[XKV_TCP_C_extra] += c->extra;
-		stats->command[which].calls++;
-		stats->command[which].failed += c->failed;
-		stats->command[which].ns += ns;
+		count_command(rq, r, i, ns);
 	}
 	stats->count[XKV_TCP_C_segments]++;
 	stats->count[XKV_TCP_C_requests] += r->done;

@@ -33,8 +33,8 @@ struct xkv_flow_key {
 
 /*
  * The commands that the driver answers: name, words, operation of the engine and its flags, what
- * the third word is if it is a number, what the reply is, and what options may stand behind it all
- * (bpf/resp.bpf.h).  A value is the last word.  An EXPIRE with a condition reads its key before.
+ * the third word is if it is a number, what the reply is, and what options may stand behind it all,
+ * or more keys (bpf/resp.bpf.h).  A value is the last word.
  */
 #define XKV_TCP_COMMANDS(X)                                                                        \
 	X(GET, 2, GET, 0, NONE, VALUE, NO)                                                         \
@@ -45,10 +45,11 @@ struct xkv_flow_key {
 	X(GETSET, 3, SET, XKV_RETURN, NONE, VALUE, NO)                                             \
 	X(GETDEL, 2, DELETE, XKV_RETURN, NONE, VALUE, NO)                                          \
 	X(GETEX, 2, GET, 0, NONE, VALUE, GETEX)                                                    \
-	X(DEL, 2, DELETE, 0, NONE, YES_NO, NO)                                                     \
-	X(UNLINK, 2, DELETE, 0, NONE, YES_NO, NO)                                                  \
-	X(EXISTS, 2, TTL, 0, NONE, YES_NO, NO)                                                     \
-	X(TOUCH, 2, TOUCH, 0, NONE, YES_NO, NO)                                                    \
+	X(DEL, 2, DELETE, 0, NONE, YES_NO, KEYS)                                                   \
+	X(UNLINK, 2, DELETE, 0, NONE, YES_NO, KEYS)                                                \
+	X(EXISTS, 2, TTL, 0, NONE, YES_NO, KEYS)                                                   \
+	X(TOUCH, 2, TOUCH, 0, NONE, YES_NO, KEYS)                                                  \
+	X(MGET, 2, GET, 0, NONE, VALUES, KEYS)                                                     \
 	X(STRLEN, 2, GET, 0, NONE, LENGTH, NO)                                                     \
 	X(TTL, 2, TTL, 0, NONE, SECONDS_LEFT, NO)                                                  \
 	X(PTTL, 2, TTL, 0, NONE, MILLISECONDS_LEFT, NO)                                            \

@@ -29,7 +29,7 @@ FIGURES = ("rate", "p50_us", "p99_us", "cpu_us")
 RATIOS = {"rate": "requests/s", "p50_us": "p50", "cpu_us": "CPU time"}
 ON, OFF, REDIS, VALKEY = "xkv-on", "xkv-off", "redis", "valkey"
 WARM_UP = 5000  # requests, before the rounds
-UP = 10  # percent of the requests of a mix that are MGETs, which go up
+MANY = 10  # percent of the requests of a mix that are MGETs of two keys
 # How redis-benchmark asks for what it has no test of: "short" are GETs of shorter values, of which
 # 16 fit a segment; what the driver does not answer is "never".
 COMMANDS = {"short": ("get", "short:__rand_int__"),
@@ -141,7 +141,7 @@ def redis_benchmark(place, cell, requests, keys):
 
 def xkv_bench(place, cell, requests, keys):
     """It sends for all connections that have a reply before it looks for further ones."""
-    what = {"SET": ("--ratio", "1:0"), "mix": ("--scans", UP, "--scan-length", 2)}
+    what = {"SET": ("--ratio", "1:0"), "mix": ("--scans", MANY, "--scan-length", 2)}
     row = json.loads(run(*place.on_client((
         place.tool, "-h", SERVER_IP, "--protocol", "resp", "-c", cell.clients, "-n", requests,
         "--keys", keys, "--no-load", "--quiet", "--json", *what.get(cell.what, ())))))

@@ -49,6 +49,14 @@ static void pin_path(char *path, size_t len, const struct config *cfg, unsigned 
 
 /* ---- loading --------------------------------------------------------------- */
 
+/* Is nothing in it that anybody needs after a packet? */
+static bool is_scratch(const struct bpf_map *map)
+{
+	const char *name = bpf_map__name(map);
+
+	return !strcmp(name, "xkv_tcp_work") || !strcmp(name, "xkv_atomic");
+}
+
 /* Takes the maps of the store, and of an earlier xkvd; makes no others but ours. */
 static int use_maps(struct bpf_object *object, const struct bpf *bpf, const struct config *cfg)
 {
@@ -58,8 +66,7 @@ static int use_maps(struct bpf_object *object, const struct bpf *bpf, const stru
 
 	bpf_object__for_each_map(map, object) {
 		bpf_map__set_pin_path(map, NULL);
-		bpf_map__set_autocreate(map, bpf_map__is_internal(map) ||
-						     !strcmp(bpf_map__name(map), "xkv_tcp_work"));
+		bpf_map__set_autocreate(map, bpf_map__is_internal(map) || is_scratch(map));
 	}
 	for (int id = 0; !ret && id < BPF_MAPS; id++) {
 		map = bpf_object__find_map_by_name(object, bpf_map_names[id]);

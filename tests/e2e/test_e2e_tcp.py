@@ -195,6 +195,68 @@ def test_long_replies(xkvd, host):
     assert figures(d)["grown"] > 20
 
 
+@contextlib.contextmanager
+def repeated(d, fn):
+    """Calls fn() with a connection and a number again and again, in a thread of its own."""
+    stop, failed = threading.Event(), []
+
+    def work():
+        with connected(d) as c:
+            number = 0
+            try:
+                while not stop.is_set():
+                    fn(c, number)
+                    number += 1
+            except Exception as e:  # pylint: disable=broad-except # told below
+                failed.append(e)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    assert not failed
+
+
+def test_several_keys_are_one_moment(xkvd):
+    """Commands about them see all of what another one does, or nothing of it."""
+    d = xkvd(*ON)
+    keys = [f"key:{i}" for i in range(12)]
+    counts = b":0\r\n", b":12\r\n"
+
+    def overwrite(c, number):
+        assert c.ask("MSET", *[w for key in keys for w in (key, 10000 + number)]) == b"+OK\r\n"
+
+    def remove(c, number):
+        overwrite(c, number)
+        assert c.ask("DEL", *keys) == counts[1]
+
+    def read(fn):
+        end = time.monotonic() + (60 if LONG else 2)
+        while time.monotonic() < end:
+            fn()
+
+    with connected(d) as c:
+        warm(c)
+        overwrite(c, 0)
+        with repeated(d, overwrite):
+            assert answered(d, lambda: read(lambda: values(c, keys, 1))) > 1000
+        with repeated(d, remove):
+            count = answered(d, lambda: read(lambda: (
+                values(c, keys, 1), counts.index(c.ask("EXISTS", *keys)),
+                values(c, keys[::-1], 1))))
+        assert count > 1000
+
+
+def values(c, keys, different):
+    """The values of an MGET, which are not more than so many different ones."""
+    reply = c.ask("MGET", *keys)
+    lines = reply.split(b"\r\n")
+    assert len(set(lines[2::2] if b"$5" in lines else lines[1:-1])) <= different, reply
+
+
 def test_vlans(xkvd):
     """Answers have the tags of their requests.  (There need not be devices for them.)"""
     d = xkvd(*ON)
@@ -349,9 +411,11 @@ def test_statistics(xkvd):
             c.ask("GET", "none")
             assert c.ask("INCR", "k").startswith(b"-ERR value is not")
         assert [c.ask("GETEX", "k", "EX", 100) for _ in range(5)] == [bulk(b"v")] * 5
+        assert [c.ask("MGET", "k", "none") for _ in range(5)] == \
+            [b"*2\r\n" + bulk(b"v") + b"$-1\r\n"] * 5
         c.sock.sendall(encode("EXISTS", "k") * 10)
         assert [c.reply() for _ in range(10)] == [b":1\r\n"] * 10
-        assert figures(d)["requests"] == before + 105
+        assert figures(d)["requests"] == before + 110
         commands, errors, stats = (info(admin, name) for name in
                                    ("commandstats", "errorstats", "stats"))
         assert commands["cmdstat_get"].startswith("calls=60,")
@@ -359,10 +423,11 @@ def test_statistics(xkvd):
         assert commands["cmdstat_incr"].endswith(",failed_calls=30")
         assert commands["cmdstat_exists"].startswith("calls=10,")
         assert commands["cmdstat_getex"].startswith("calls=5,")
+        assert commands["cmdstat_mget"].startswith("calls=5,")
         assert errors["errorstat_ERR"] == "count=30"
-        assert 105 <= int(stats["total_commands_processed"]) < 115
+        assert 110 <= int(stats["total_commands_processed"]) < 120
         assert stats["udp_operations_driver"] == "0"
-        assert (stats["keyspace_hits"], stats["keyspace_misses"]) == ("45", "30")
+        assert (stats["keyspace_hits"], stats["keyspace_misses"]) == ("50", "35")
         assert stats["total_error_replies"] == "30"
         port = c.sock.getsockname()[1]
         clients = admin.ask("CLIENT", "LIST").decode().splitlines()
@@ -628,7 +693,7 @@ class Caller(threading.Thread):
         own, counter, value, count = f"own:{self.number}", f"n:{self.number}", None, 0
         end = time.monotonic() + self.seconds
         while time.monotonic() < end:
-            step = self.random.randrange(24)
+            step = self.random.randrange(25)
             if step < 8:
                 assert c.ask("GET", own) == (b"$-1\r\n" if value is None else bulk(value))
             elif step < 11:
@@ -646,6 +711,10 @@ class Caller(threading.Thread):
                 self.talk_ahead(c, counter, count)
             elif step == 22:
                 assert c.ask("GET", "longest") == bulk(b"l" * 1400)
+            elif step == 24:
+                assert c.ask("MGET", own, "constant", counter) == b"*3\r\n" + b"".join(
+                    b"$-1\r\n" if v is None else bulk(v)
+                    for v in (value, b"c" * 100, b"%d" % count if count else None))
             elif step >= 20:
                 many = self.random.randrange(2, 17)
                 c.sock.sendall((encode("INCR", counter) + encode("EXISTS", counter)) * many)

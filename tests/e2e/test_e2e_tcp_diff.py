@@ -62,6 +62,7 @@ def requests(other):
 
 
 NUMBER_ENDS = ("9223372036854775807", "-9223372036854775808")
+MANY = tuple("klmnopqrstuvwxy")  # as many as the driver takes
 # What is done before, and the command.
 CASES = [
     ([], ["GET", "k"]), ([["SET", "k", "v"]], ["get", "k"]), ([["SET", "k", ""]], ["GET", "k"]),
@@ -96,6 +97,15 @@ CASES = [
       for name, time in (("EXPIRE", 100), ("PEXPIRE", 5000000), ("EXPIREAT", FAR),
                          ("pexpireat", FAR * 1000 + 1), ("PEXPIREAT", FAR * 1000 - 1))
       for options in (["NX"], ["xx"], ["GT"], ["lt"], ["XX", "GT"], ["LT", "XX"], ["GT", "gt"])],
+    *[([["SET", key, value] for key, value in held], [name, *keys])
+      for held in ((), (("k", "v"),), (("k", ""), ("l", "v" * 77), ("m", "w" * 200)))
+      for name in ("MGET", "mget", "EXISTS", "TOUCH", "DEL", "UNLINK")
+      for keys in (("k",), ("k", "l"), ("l", "none", "k", "m"), MANY,
+                   ("k" * 250, "l", "none" * 50, "k"))],
+    *[([["SET", "k", "v" * 40]], [name, "k", "none", "k", "k"])
+      for name in ("MGET", "EXISTS", "TOUCH")],
+    ([["SET", "k", "v" * 670], ["SET", "l", "w" * 670]], ["MGET", "k", "l"]),
+    ([["SET", "k", "v" * 1300]], ["MGET", "k", "none"]),
     ([], ["PING"]), ([], ["ping"]), ([["SET", "k", "v"]], ["gEtDeL", "k"]),
 ]
 # What xkvd answers.
@@ -121,8 +131,12 @@ UP = [
                       ["PERSIST a"], ["KEEPTTL"], ["NX"], ["GET"], ["XX"], ["LT"],
                       ["EX", "9223372036854775807"])],
     ["EXPIRE", "k", "9223372036854775807"], ["INCRBY", "k", "x"], ["INCRBY", "k", "01"],
-    ["INCRBY", "k", "1 "], ["DECRBY", "k", NUMBER_ENDS[1]], ["DEL", "k", "l"], ["GET", ""],
-    ["EXISTS", "k", "k"],
+    ["INCRBY", "k", "1 "], ["DECRBY", "k", NUMBER_ENDS[1]], ["GET", ""],
+    *[[name, *keys]
+      for name in ("DEL", "UNLINK", "MGET", "EXISTS", "TOUCH")
+      for keys in ([], [*MANY, "z"], ["k", ""], ["", "k"], ["k", "k" * 251], ["k" * 249] * 6,
+                   [f"{i:085}" for i in range(15)])],
+    ["DEL", "k", "k"], ["UNLINK", "l", "k", "m", "k"],
     ["PEXPIREAX", "k", FAR], ["PEXPIREA", "k", FAR], ["PEXPIREAT\0", "k", FAR], ["G", "k"],
     ["GETT", "k"], ["EXPIREATT", "k", FAR],
 ]
@@ -144,13 +158,13 @@ def test_each_command(both, protocol):
     for before, words in CASES:
         answered = False
         for _ in range(TRIES):
-            for command in (["DEL", "k"], *before):
+            for command in (["DEL", *MANY], *before):
                 ask(pair, command)
             first = requests(other)
             ask(pair, words)
             answered |= requests(other) > first
-            for look in ("GET", "PTTL"):
-                assert ask(pair, [look, "k"])
+            for look in (["GET", "k"], ["PTTL", "k"], ["MGET", *MANY[:3]]):
+                assert ask(pair, look)
             if answered:
                 break
         assert answered, (before, words)
@@ -201,6 +215,7 @@ def small(words):
     return words.pick(["SET", key, words.pick("1", "x" * words.rng.randrange(40))],
                       ["SET", key, "2", "EX", 1000], ["SETNX", key, "3"], ["INCR", key],
                       ["DECRBY", key, 5], ["DEL", key], ["EXISTS", key], ["STRLEN", key],
+                      ["UNLINK", "a", "b", "none"], ["TOUCH", "a", key, "b"],
                       ["TTL", key], ["EXPIRE", key, 500], ["PERSIST", key], ["PING"],
                       ["EXPIRE", key, words.pick(100, 900), "GT"])
 
@@ -217,7 +232,8 @@ def test_pipelines(both, kind):
     for _ in range(300):
         group = []
         for _ in range(words.rng.randrange(1, 17)):
-            read = ["GET", words.pick("a", "b", "c", "none")]
+            read = words.pick(["GET", words.pick("a", "b", "c", "none")],
+                              ["MGET", "a", words.pick("none", "b")])
             group.append(read if kind == "reads" else small(words) if kind == "changes" else
                          words.pick(read, small(words)))
         sent += len(group)
@@ -237,6 +253,12 @@ def test_pipelines_that_do_not_fit(both):
         compare((ours, theirs), [["GET", f"k{i % 8}"] for i in range(count)], count)
         compare((ours, theirs), [["SET", f"k{i % 8}", "w" * 60] for i in range(count)], count)
         compare((ours, theirs), [["PING"]] * 3 * count, count)
+    for length in (*range(670, 750, 7), 470, 480):
+        for name in "abc":
+            compare((ours, theirs), [["SET", name, name * length]], length)
+        for keys in ("ab", "abd", "dba", "abc", "bbd"):
+            compare((ours, theirs), [["MGET", *keys]], (length, keys))
+            compare((ours, theirs), [["MGET", keys[0]], ["MGET", *keys[1:]]], (length, keys))
 
 
 def test_split_anywhere(both):
