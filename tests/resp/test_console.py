@@ -246,6 +246,10 @@ def test_in_a_browser(daemon, own, browser, scheme):
         wait_for(lambda: text("#commands") != seen, "figures to change")
         assert find("#commands") == first  # the same table, so nothing flickers
     assert "136 B" in text("#classes")
+    assert "next one by save-schedule none" in text("#disk")
+    own.call("CONFIG", "SET", "save-schedule", "0 0 29 2 *")
+    wait_for(lambda: "next one by save-schedule in " in text("#disk"), "the next time")
+    own.call("CONFIG", "SET", "save-schedule", "")
     assert "r:key" not in browser.page_source and "Sign in" in text("#sign")
     for selector in ("#look", "#out"):
         assert not find(selector).is_displayed()
