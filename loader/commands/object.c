@@ -148,6 +148,37 @@ void cmd_object_freq(struct caller *c, unsigned int argc, const struct resp_arg 
 					 "frequency not tracked." SWITCHED);
 }
 
+#define HOT_MAX 100
+
+void cmd_object_hot(struct caller *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct store_hot hot[HOT_MAX];
+	struct reply *r = reply_to(c);
+	int64_t count = 10;
+	int have;
+
+	if (argc > 2 && !check_integer(c, &argv[2], &count))
+		return;
+	if (argc > 3 || count < 1 || count > HOT_MAX) {
+		reply_error(r, "ERR OBJECT HOT takes a number of 1 to %d", HOT_MAX);
+		return;
+	}
+	have = store_hottest(c->srv->store, hot, (unsigned int)count);
+	if (have < 0) {
+		reply_store_error(c, have);
+		return;
+	}
+	reply_array(r, (size_t)have);
+	for (const struct store_hot *h = hot; h < hot + have; h++) {
+		reply_array(r, 5);
+		reply_bulk(r, h->text, h->text_len);
+		reply_int(r, h->key_len);
+		reply_int(r, h->database);
+		reply_int(r, (int64_t)h->reads);
+		reply_int(r, (int64_t)h->writes);
+	}
+}
+
 /* SAMPLES is about types with many elements. */
 static bool usage_options(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {

@@ -321,6 +321,17 @@ struct store_usage {
 };
 int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct store_usage *out);
 
+/* A key that samples (hot-sample-rate) have seen. */
+struct store_hot {
+	char text[64]; /* the first bytes of the key */
+	size_t text_len;
+	int key_len; /* -1: more than XKV_KEY_MAX */
+	unsigned int database;
+	uint64_t reads, writes; /* estimated, and halved each minute */
+};
+/* The most used ones first, `count` at most, to `out`.  How many, or -errno. */
+int store_hottest(const struct store *st, struct store_hot *out, unsigned int count);
+
 /*
  * Deletes about `count` keys of the next buckets, with a cursor as store_scan() has: those of the
  * selected database, or of all.  Called until *cursor is 0 again it has deleted all keys that

@@ -272,6 +272,8 @@ def test_in_a_browser(daemon, own, browser, scheme):
     wait_for(lambda: "Signed in as default" in text("#answer"), "to be signed in")
     find("[data-list=clients]").click()
     wait_for(lambda: "127.0.0.1" in text("#answer"), "the clients")
+    find("[data-list=hot]").click()
+    wait_for(lambda: "of the first\nk" in text("#answer"), "the keys of the load")
     find("[data-list=slow]").click()
     wait_for(lambda: "CONFIG SET" in text("#answer"), "the slow log")
 

@@ -212,6 +212,16 @@ def test_frequencies_are_in_the_order_of_use(privileged, tmp_path, maxmemory):
         for _ in range(1000):
             r.get(long)
         assert r.object("freq", long) > r.object("freq", "key:100")
+        hot = r.execute_command("OBJECT HOT", 4)
+        assert [h[0] for h in hot] == [b"key:0", b"key:1", b"key:2", b"key:3"]
+        assert all(h[1:3] == [5, 0] and h[3] > 10 * h[4] for h in hot)
+        assert len(r.execute_command("OBJECT HOT")) == 10
+        assert [b"k" * 56, -1, 0] in [h[:3] for h in r.execute_command("OBJECT HOT", 100)]
+
+
+@pytest.mark.parametrize("words", [["0"], ["101"], ["-1"], ["1", "2"]])
+def test_hot_takes_a_number(own, words):
+    assert own.call("OBJECT", "HOT", *words).startswith(b"-ERR OBJECT HOT takes a number of 1")
 
 
 def test_frequencies_that_nobody_records(privileged, tmp_path):
