@@ -388,6 +388,7 @@ static __always_inline void txn_record(struct xkv_request *rq, struct xkv_txn_ar
 {
 	struct xkv_config *cfg = config();
 	struct xkv_feed *f = feed();
+	bool spoils = false;
 	__u64 how;
 
 	if (!cfg || !cfg->feed || !f)
@@ -397,12 +398,15 @@ static __always_inline void txn_record(struct xkv_request *rq, struct xkv_txn_ar
 	if (rq->record_bytes > XKV_FEED_TXN && !how && !feed_has_log(f))
 		txn_measure_all(rq, args, how = XKV_FEED_LEAN);
 	if (rq->record_bytes > XKV_FEED_TXN_MOST && cfg->feed & XKV_RECORD_BEFORE) {
-		__sync_fetch_and_add(&f->spoilt, 1); /* the snapshot begins again, not we */
+		spoils = true; /* the snapshot begins again, not we */
 		txn_measure_all(rq, args, how | XKV_FEED_PAIR);
 	}
 	rq->record &= ~(__u64)XKV_FEED_PAIR;
 	args->outcome =
 		rq->record_bytes > XKV_FEED_TXN_MOST ? XKV_TXN_TOO_LONG : txn_reserve_records(rq);
+	/* behind the reservation: a moment between the two would not hear of it */
+	if (spoils)
+		__sync_fetch_and_add(&f->spoilt, 1);
 	if (args->outcome == XKV_TXN_DONE && rq->record_bytes)
 		bpf_loop(args->count, txn_place_one, args, 0);
 }

@@ -467,8 +467,10 @@ static int write_keys(struct job *job, struct store_ctx *ctx, int fd)
 {
 	int ret = -EAGAIN;
 
-	for (int tries = 0; ret == -EAGAIN && tries < TRIES; tries++)
+	for (int tries = 0; ret == -EAGAIN && tries < TRIES; tries++) {
+		job->error[0] = 0; /* of the try before */
 		ret = write_image(job, ctx, fd);
+	}
 	job->keys = atomic_load(&state.keys);
 	return ret;
 }

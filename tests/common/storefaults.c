@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "storefaults.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 #include "bpf/proto.h"
+#include "loader/store/cut.h"
 #include "loader/store/store.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over everything below */
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 static bool held;
-static unsigned int sets_before, sets_failing;
+static unsigned int sets_before, sets_failing, cuts_spoilt;
 static int sets_err;
 
 /* What the linker calls the functions themselves, and what it puts in front of them. */
@@ -19,6 +21,8 @@ int __wrap_store_scan_all(struct store_ctx *ctx, uint64_t *cursor, unsigned int 
 			  store_scan_fn *fn, void *arg);
 int __real_store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *entry);
 int __wrap_store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *entry);
+int __real_store_cut(struct store_ctx *ctx, const struct cut_user *user);
+int __wrap_store_cut(struct store_ctx *ctx, const struct cut_user *user);
 
 void faults_hold_scans(bool hold)
 {
@@ -67,4 +71,24 @@ int __wrap_store_do(struct store_ctx *ctx, const struct store_op *op, struct sto
 	int err = op->opcode == XKV_OP_SET ? next_set_fails() : 0;
 
 	return err ? err : __real_store_do(ctx, op, entry);
+}
+
+void faults_spoil_cuts(unsigned int count)
+{
+	pthread_mutex_lock(&lock);
+	cuts_spoilt = count;
+	pthread_mutex_unlock(&lock);
+}
+
+int __wrap_store_cut(struct store_ctx *ctx, const struct cut_user *user)
+{
+	int ret = __real_store_cut(ctx, user);
+
+	pthread_mutex_lock(&lock);
+	if (cuts_spoilt && !ret) {
+		cuts_spoilt--;
+		ret = -EAGAIN;
+	}
+	pthread_mutex_unlock(&lock);
+	return ret;
 }

@@ -14,4 +14,7 @@ void faults_hold_scans(bool hold);
 /* After `after` more store_set(), the next `count` of them change nothing and return `err`. */
 void faults_fail_sets(unsigned int after, unsigned int count, int err);
 
+/* The next `count` cuts report all of their keys, and then that they have to begin again. */
+void faults_spoil_cuts(unsigned int count);
+
 #endif

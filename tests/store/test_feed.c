@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "loader/store/cut.h"
 #include "loader/store/feed.h"
@@ -1347,6 +1348,118 @@ static void test_rebuilt(void **state)
 	compare_all(&m);
 }
 
+/* ---- a moment beside a transaction that leaves nothing of what it replaces ------------ */
+
+enum {
+	MANY = 65000, /* keys whose old entries do not fit the feed together */
+	MANY_BYTES = 60,
+	ROUNDS = 8,
+	MOMENT_MS = 50, /* within which a cut has begun, and waits to choose its moment */
+};
+
+/* A transaction of all of them, by a context of its own.  Values of zeros, but for their ends. */
+static void set_many(struct store_ctx *ctx, int round)
+{
+	char key[16], value[MANY_BYTES] = { 0 };
+
+	value[sizeof(value) - 1] = (char)round;
+	assert_int_equal(store_txn_begin(ctx), 0);
+	for (int i = 0; i < MANY; i++) {
+		snprintf(key, sizeof(key), "%08d", i);
+		store_set(ctx, key, 8, value, sizeof(value), 0, 0, 0, NULL);
+	}
+	assert_int_equal(store_txn_commit(ctx), 0);
+}
+
+struct many {
+	struct store_ctx *ctx;
+	int round;
+	unsigned int of[2]; /* of this round, and of the one before */
+	int ret;
+};
+
+static void *set_many_thread(void *arg)
+{
+	const struct many *m = arg;
+
+	set_many(m->ctx, m->round);
+	return NULL;
+}
+
+static uint64_t head_now(void *arg)
+{
+	(void)arg;
+	return feed_head(bed.st);
+}
+
+static int count_many(void *arg, const void *key, size_t key_len, const struct store_entry *e)
+{
+	struct many *m = arg;
+
+	(void)key;
+	(void)key_len;
+	m->of[0] += ((const char *)e->value)[MANY_BYTES - 1] == (char)m->round;
+	m->of[1] += ((const char *)e->value)[MANY_BYTES - 1] == (char)(m->round - 1);
+	return 0;
+}
+
+static void *cut_many_thread(void *arg)
+{
+	struct many *m = arg;
+	const struct cut_user user = { head_now, count_many, m };
+	struct store_ctx *ctx = store_ctx_get(bed.st);
+
+	m->ret = store_cut(ctx, &user);
+	store_ctx_put(ctx);
+	return NULL;
+}
+
+/* The moment is chosen as soon as the transaction has said that it leaves nothing. */
+static void cut_beside(struct many *m)
+{
+	uint64_t spoilt = feed_spoilt(bed.st);
+	pthread_t cutter, writer;
+
+	pthread_mutex_lock(&bed.st->swap.lock);
+	assert_int_equal(pthread_create(&cutter, NULL, cut_many_thread, m), 0);
+	while (!(bed.st->cfg->feed & XKV_RECORD_BEFORE))
+		sched_yield();
+	usleep(1000 * MOMENT_MS); /* it waits for us */
+	assert_int_equal(pthread_create(&writer, NULL, set_many_thread, m), 0);
+	while (feed_spoilt(bed.st) == spoilt)
+		;
+	pthread_mutex_unlock(&bed.st->swap.lock);
+	pthread_join(writer, NULL);
+	pthread_join(cutter, NULL);
+}
+
+static void test_moment_beside_large_transactions(void **state)
+{
+	struct many m = { .round = 1 };
+
+	(void)state;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+	puts("SKIP: an instant that a slow build misses");
+	skip();
+#endif
+	feed_close(reader);
+	reader = NULL;
+	bed_maintenance(&bed, true);
+	m.ctx = store_ctx_get(bed.st);
+	set_many(m.ctx, 0);
+	for (; m.round <= ROUNDS; m.round++) {
+		m.of[0] = m.of[1] = 0;
+		cut_beside(&m);
+		if (m.ret == -EAGAIN)
+			continue;
+		assert_int_equal(m.ret, 0);
+		assert_int_equal(m.of[0] + m.of[1], MANY);
+		assert_true(!m.of[0] || !m.of[1]);
+	}
+	bed_maintenance(&bed, false);
+	store_ctx_put(m.ctx);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv)
@@ -1376,6 +1489,7 @@ int main(int argc, char **argv)
 		TEST(test_killed_while_trimming),
 		TEST(test_order_of_what_was_read),
 		TEST(test_rebuilt),
+		TEST(test_moment_beside_large_transactions),
 	};
 	int skip = bed_begin(argc, argv);
 

@@ -591,6 +591,30 @@ static void test_write_error_keeps_the_old(void **state)
 	expect_entry(b, "a", "kept", 0);
 }
 
+/* Of what was written before it began again nothing is left, neither in the file nor in INFO. */
+static void test_save_that_begins_again(void **state)
+{
+	struct snapshot_info info;
+	struct bed *b = *state;
+	uint64_t keys;
+
+	set(b, "a", "1", 0);
+	set(b, "b", "2", 0);
+	faults_spoil_cuts(5);
+	expect_save_error(b, -EAGAIN, "transactions of so many keys came again and again");
+	assert_int_equal(count_files(b->dir), 0);
+	faults_spoil_cuts(4);
+	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
+	snapshot_status(&info);
+	assert_true(info.last_ok);
+	assert_int_equal(info.last_keys, 2);
+	assert_string_equal(info.last_error, "");
+	assert_int_equal(store_flush(b->ctx), 0);
+	assert_int_equal(load(b, &keys), 0);
+	assert_int_equal(keys, 2);
+	expect_entry(b, "b", "2", 0);
+}
+
 /* A file system of 1 MB in a mount namespace of our own; false where that is not allowed. */
 static bool small_disk(const char *dir)
 {
@@ -837,6 +861,7 @@ int main(void)
 		SNAPSHOT_TEST(test_directory_errors),
 		SNAPSHOT_TEST(test_not_writable),
 		SNAPSHOT_TEST(test_write_error_keeps_the_old),
+		SNAPSHOT_TEST(test_save_that_begins_again),
 		SNAPSHOT_TEST(test_disk_full),
 		SNAPSHOT_TEST(test_stale_files),
 		SNAPSHOT_TEST(test_background),
