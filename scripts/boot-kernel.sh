@@ -44,7 +44,7 @@ APPLETS=(sh mount cat sleep ls mkdir rm head uname grep kill echo test seq stty 
 	timeout tr sort taskset)
 TESTS=("$XKV_BUILD"/tests/test_{parse,rules,requests,operations,slots,relocate,reads,changes,txn})
 MODULES=(veth virtio_pci virtio_net e1000 bridge bonding team
-	team_mode_roundrobin 8021q)
+	team_mode_roundrobin 8021q sch_ingress cls_bpf)
 command -v teamnl >/dev/null && PROGRAMS+=(teamnl)
 # All of it ends with this script, whatever ends that.
 BED=(setpriv --pdeathsig KILL unshare --net --pid --fork --kill-child --mount-proc

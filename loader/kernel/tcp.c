@@ -88,7 +88,11 @@ static int use_maps(struct bpf_object *object, const struct bpf *bpf, const stru
 	return ret;
 }
 
-static struct bpf_object *open_programs(void)
+/*
+ * `called_as`: the type that the program which calls ours was loaded with, to be attached as that.
+ * Kernels from 6.18 on, and older ones with its fixes, want ours to be the same.
+ */
+static struct bpf_object *open_programs(enum bpf_attach_type called_as)
 {
 	LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = "xkv_tcp");
 	struct bpf_program *prog;
@@ -101,7 +105,7 @@ static struct bpf_object *open_programs(void)
 		return NULL;
 	prog = bpf_object__find_program_by_name(object, TCP_XDP);
 	bpf_program__set_type(prog, BPF_PROG_TYPE_XDP);
-	bpf_program__set_expected_attach_type(prog, BPF_XDP); /* as the one that calls it has */
+	bpf_program__set_expected_attach_type(prog, called_as);
 	return object;
 }
 
@@ -130,6 +134,30 @@ static int keep_maps(struct tcp_path *t, const struct bpf_object *object, const 
 		return 0;
 	t->owners = NULL;
 	return -errno;
+}
+
+static int keep_program(const struct bpf_object *object, const char *name)
+{
+	int fd = bpf_program__fd(bpf_object__find_program_by_name(object, name));
+
+	return fd < 0 ? -EINVAL : dup(fd);
+}
+
+/* Loads the XDP program once more, to be called by one that libxdp's dispatcher calls. */
+static int load_dispatched(const struct bpf *bpf, const struct config *cfg)
+{
+	struct bpf_object *object = open_programs((enum bpf_attach_type)0);
+	int ret = object ? use_maps(object, bpf, cfg) : -errno;
+
+	if (!ret) {
+		bpf_program__set_autoload(bpf_object__find_program_by_name(object, TCP_OUT), false);
+		bpf_program__set_autoload(bpf_object__find_program_by_name(object, TCP_ACK), false);
+		ret = bpf_object__load(object);
+	}
+	if (!ret)
+		ret = keep_program(object, TCP_XDP);
+	bpf_object__close(object);
+	return ret;
 }
 
 /* ---- attaching ------------------------------------------------------------- */
@@ -191,21 +219,48 @@ static unsigned int place_of(const struct attach *a)
 	return i;
 }
 
+/* Is this program one that another one calls, libxdp's dispatcher? */
+static bool is_dispatched(unsigned int program)
+{
+	struct bpf_prog_info info = {};
+	__u32 len = sizeof(info);
+	int fd = bpf_prog_get_fd_by_id(program);
+	bool is = fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &len) &&
+		  info.type == BPF_PROG_TYPE_EXT;
+
+	if (fd >= 0)
+		close(fd);
+	return is;
+}
+
+/* Our program as the attached one may call it: a descriptor, or -errno. */
+static int program_for(struct tcp_path *t, const struct attach *a)
+{
+	if (!is_dispatched(a->program))
+		return t->xdp;
+	if (!t->dispatched)
+		t->dispatched = load_dispatched(a->bpf, a->cfg);
+	return t->dispatched;
+}
+
 /*
  * Lets the XDP program call ours.  Its map is pinned: the kernel empties one that nobody has open.
  */
-static int open_door(const struct tcp_path *t, struct attach *a)
+static int open_door(struct tcp_path *t, struct attach *a)
 {
-	int door = attached_map(a->program, DOORS), ret;
+	int program = program_for(t, a), door, ret;
 	__u32 zero = 0;
 	char path[512];
 
+	if (program < 0)
+		return program;
+	door = attached_map(a->program, DOORS);
 	if (!door)
 		return -ENOENT;
 	pin_path(path, sizeof(path), a->cfg, PIN_DOORS + place_of(a));
 	unlink(path);
-	ret = bpf_obj_pin(door, path) || bpf_map_update_elem(door, &zero, &t->xdp, BPF_ANY) ? -errno
-											    : 0;
+	ret = bpf_obj_pin(door, path) || bpf_map_update_elem(door, &zero, &program, BPF_ANY);
+	ret = ret ? -errno : 0;
 	close(door);
 	if (!ret)
 		a->tcp_program = a->program;
@@ -226,7 +281,7 @@ static void shut_door(struct attach *a)
 }
 
 /* Attaches what is not there.  1: something was not; or -errno and *what. */
-static int attach_missing(const struct tcp_path *t, struct attach *a, const char **what)
+static int attach_missing(struct tcp_path *t, struct attach *a, const char **what)
 {
 	bool missing;
 	int ret;
@@ -245,17 +300,10 @@ static int attach_missing(const struct tcp_path *t, struct attach *a, const char
 	return ret < 0 ? ret : missing;
 }
 
-static int keep_program(const struct bpf_object *object, const char *name)
-{
-	int fd = bpf_program__fd(bpf_object__find_program_by_name(object, name));
-
-	return fd < 0 ? -EINVAL : dup(fd);
-}
-
 int tcp_path_open(struct tcp_path *t, const struct bpf *bpf, const struct config *cfg, char *err,
 		  size_t err_len)
 {
-	struct bpf_object *object = open_programs();
+	struct bpf_object *object = open_programs(BPF_XDP);
 	int ret = object ? use_maps(object, bpf, cfg) : -errno;
 
 	*t = (struct tcp_path){ 0 };
@@ -303,7 +351,8 @@ bool tcp_path_look(struct tcp_path *t, struct attach *a)
 
 void tcp_path_close(struct tcp_path *t)
 {
-	const int fds[] = { t->flows, t->owner_map, t->counters, t->xdp, t->out, t->ack };
+	const int fds[] = { t->flows, t->owner_map, t->counters,  t->xdp,
+			    t->out,   t->ack,	    t->dispatched };
 
 	if (t->owners)
 		munmap(t->owners, OWNERS_SIZE);

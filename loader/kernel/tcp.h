@@ -22,8 +22,9 @@ struct bpf;
 struct tcp_path {
 	int flows, owner_map, counters; /* descriptors of maps, 0 = none */
 	int xdp, out, ack;		/* of the programs */
-	struct xkv_owner *owners;	/* XKV_OWNERS_MAX, mapped; NULL = the path is off */
-	struct xkv_tcp_stats before;	/* what an earlier xkvd has left */
+	int dispatched; /* `xdp` beside libxdp's dispatcher; 0: not needed so far, or -errno */
+	struct xkv_owner *owners;    /* XKV_OWNERS_MAX, mapped; NULL = the path is off */
+	struct xkv_tcp_stats before; /* what an earlier xkvd has left */
 };
 
 /*

@@ -145,6 +145,24 @@ smoke_batched() {
 	ends
 }
 
+# smoke_tcp NIC DEVICE MODE SERVER SIDE: the driver answers on connections; with a kill -9 between
+smoke_tcp() {
+	local nic="$1, TCP fast path" device=$2 mode=$3 server=$4 side=$5 value
+	guest ip link show "$device" >/dev/null || return 0 # smoke() has said so
+	guest 'modprobe sch_ingress; modprobe cls_bpf' || true
+	start "$device" "$mode" --tcp-fast-path on
+	check "$nic: increments" 100 "$(ask redis-cli -r 100 incr number | tail -n 1)"
+	printf -v value '%01000d' 0
+	check "$nic: set" OK "$(ask redis-cli set long "$value")"
+	check "$nic: gets of a long value" 100 \
+		"$(ask redis-cli -r 100 get long | grep -cx "$value")"
+	check "$nic: answered by the driver" 1 "$(($(info xkv_tcp_requests) >= 180))"
+	guest end_xkvd KILL
+	start "$device" "$mode" --tcp-fast-path on
+	check "$nic: increments after kill -9" 200 "$(ask redis-cli -r 100 incr number | tail -n 1)"
+	ends
+}
+
 # stacked WHAT CLIENT LINK: the driver answers for the address of up0, which gets the frames of
 # xkv0.  CLIENT is the device on the other side, LINK the commands that make up0, in the machine.
 stacked() {
@@ -273,10 +291,13 @@ run_checks() {
 	local name
 	KERNEL=$(guest uname -r)
 	smoke veth xkv0 native 10.77.0.1 inside
+	smoke_tcp veth xkv0 native 10.77.0.1 inside
 	all_stacked
 	smoke virtio_net virtio0 native 10.77.1.1 outside
 	smoke_batched virtio_net virtio0 10.77.1.1 outside
+	smoke_tcp virtio_net virtio0 native 10.77.1.1 outside
 	smoke e1000 e1000 generic 10.77.2.1 outside
+	smoke_tcp e1000 e1000 generic 10.77.2.1 outside
 	# Until 6.7 each look-up in a map of maps waits for a grace period: seconds for each case.
 	guest 'echo 1 >/sys/kernel/rcu_expedited'
 	for name in $(guest ls /tests | grep ^test_); do
