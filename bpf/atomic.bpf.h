@@ -665,7 +665,7 @@ static __always_inline int atomic_tries(struct xkv_request *rq)
 	int outcome = XKV_C_pass_busy;
 
 	if (stopped & XKV_WRITES_DURABLE && !(stopped & XKV_WRITES_REFUSED))
-		return stop(rq, XKV_C_pass_durable, VERDICT_PASS);
+		return XKV_C_pass_durable;
 	for (int i = 0; i < TRIES && outcome == XKV_C_pass_busy && !held; i++)
 		outcome = atomic_try(rq);
 	barrier_var(outcome);
