@@ -33,8 +33,11 @@ failed() {
 	failures=$((failures + 1))
 }
 
+# An emulated CPU may stand still for so long that the socket of xkvd is full: what needs it gets no
+# answer then, as when it is killed.  Answers and the store are judged all the same.
 stress() {
-	guest in_client /tests/stress --pin-dir /sys/fs/bpf/xkv --seconds "$@" >output || failed
+	guest in_client /tests/stress --pin-dir /sys/fs/bpf/xkv --killed --seconds "$@" >output ||
+		failed
 }
 
 # New keys and deletes of one size, of 10,000 keys.
