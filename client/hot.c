@@ -61,26 +61,6 @@ static int read_config(const char *dir, struct xkv_config *cfg, char *err, size_
 	return ret;
 }
 
-/* Reads all elements in one call: a walk key by key starts again if its key is evicted. */
-static int read_entries(int fd, struct hot_list *list)
-{
-	struct xkv_hot_key *key = calloc(XKV_HOT_KEYS, sizeof(*key));
-	struct xkv_hot *use = calloc(XKV_HOT_KEYS, sizeof(*use));
-	__u32 batch = 0, count = XKV_HOT_KEYS;
-	int ret = 0;
-
-	list->entry = calloc(XKV_HOT_KEYS, sizeof(*list->entry));
-	if (!key || !use || !list->entry)
-		ret = -ENOMEM;
-	else if (bpf_map_lookup_batch(fd, NULL, &batch, key, use, &count, NULL) && errno != ENOENT)
-		ret = -errno; /* ENOENT: these were all elements */
-	for (__u32 i = 0; !ret && i < count; i++)
-		list->entry[list->count++] = (struct hot_entry){ .key = key[i], .use = use[i] };
-	free(key);
-	free(use);
-	return ret;
-}
-
 double hot_seconds(uint64_t now_ns, uint64_t since_ns, uint64_t half_ns)
 {
 	uint64_t end = now_ns, start;
@@ -95,27 +75,10 @@ double hot_seconds(uint64_t now_ns, uint64_t since_ns, uint64_t half_ns)
 	return seconds;
 }
 
-static int by_use(const void *a, const void *b)
-{
-	const struct hot_entry *one = a, *other = b;
-	uint64_t uses = one->use.reads + one->use.writes;
-	uint64_t others = other->use.reads + other->use.writes;
-
-	if (uses != others)
-		return uses < others ? 1 : -1;
-	return memcmp(&one->key, &other->key, sizeof(one->key));
-}
-
-static unsigned int database_of(const struct xkv_config *cfg, const struct xkv_hot_key *key)
-{
-	return cfg->number[cfg->stored_current & 1][key->db % XKV_DATABASES];
-}
-
 int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_len)
 {
 	struct xkv_config cfg;
-	struct timespec now;
-	uint64_t now_ns, half_ns;
+	uint64_t now_ns;
 	int fd, ret;
 
 	*list = (struct hot_list){};
@@ -125,26 +88,17 @@ int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_l
 	fd = pinned_open(pin_dir, "xkv_hot", sizeof(struct xkv_hot), err, err_len);
 	if (fd < 0)
 		return fd;
-	ret = read_entries(fd, list);
+	now_ns = hot_now_ns();
+	ret = hot_samples(fd, &cfg, now_ns, &list->entry);
 	close(fd);
-	if (ret) {
+	if (ret < 0) {
 		snprintf(err, err_len, "cannot read %s/xkv_hot: %s", pin_dir, strerror(-ret));
-		hot_free(list);
 		return ret;
 	}
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-	half_ns = cfg.hot_half_ns ? cfg.hot_half_ns : 1; /* 0: xkvd is still starting */
-	for (size_t i = 0; i < list->count; i++) {
-		struct xkv_hot *use = &list->entry[i].use;
-		uint64_t periods = now_ns / half_ns;
-
-		xkv_hot_halve(use, periods > use->halved ? periods - use->halved : 0);
-		list->entry[i].database = database_of(&cfg, &list->entry[i].key);
-	}
-	qsort(list->entry, list->count, sizeof(*list->entry), by_use);
+	list->count = (size_t)ret;
 	list->sample_rate = cfg.hot_step ? XKV_HOT_ONE / cfg.hot_step : 0;
-	list->seconds = hot_seconds(now_ns, cfg.hot_since_ns, half_ns);
+	/* hot_half_ns 0: xkvd is still starting */
+	list->seconds = hot_seconds(now_ns, cfg.hot_since_ns, cfg.hot_half_ns ?: 1);
 	return 0;
 }
 
@@ -155,13 +109,6 @@ void hot_free(struct hot_list *list)
 }
 
 /* ---- the command --------------------------------------------------------- */
-
-static size_t text_len(const struct xkv_hot_key *key)
-{
-	if (key->len == XKV_KEY_LONG)
-		return strnlen(key->text, XKV_HOT_BEGIN); /* nothing of the empty key */
-	return key->len < XKV_HOT_TEXT ? key->len : XKV_HOT_TEXT;
-}
 
 static double rate(const struct hot_list *list, uint64_t count)
 {
@@ -183,14 +130,14 @@ void hot_rows(const struct hot_list *list, size_t shown)
 
 	printf("%14s %14s %14s %10s  key\n", "reads/s", "writes/s", "bytes/s", "seen, s");
 	for (size_t i = 0; i < shown; i++) {
-		const struct hot_entry *e = &list->entry[i];
+		const struct hot_sample *e = &list->entry[i];
 		uint64_t seen = now > e->use.last_seen ? now - e->use.last_seen : 0;
 
 		printf("%14.1f %14.1f %14.0f %10" PRIu64 "  ", rate(list, e->use.reads),
 		       rate(list, e->use.writes), rate(list, e->use.bytes), seen);
 		if (e->database)
 			printf("database %u ", e->database);
-		out_quoted(e->key.text, text_len(&e->key));
+		out_quoted(e->key.text, hot_text_len(&e->key));
 		print_rest(&e->key);
 		putchar('\n');
 	}
@@ -211,12 +158,12 @@ json_t *hot_json(const struct hot_list *list, size_t shown)
 	json_t *keys = json_array();
 
 	for (size_t i = 0; i < shown; i++) {
-		const struct hot_entry *e = &list->entry[i];
+		const struct hot_sample *e = &list->entry[i];
 
 		json_array_append_new(keys,
 				      json_pack("{s:i, s:o, s:I, s:f, s:f, s:f, s:I}", "database",
 						(int)e->database, "key",
-						json_bytes(e->key.text, text_len(&e->key)),
+						json_bytes(e->key.text, hot_text_len(&e->key)),
 						"key_len", (json_int_t)e->key.len,
 						"reads_per_second", rate(list, e->use.reads),
 						"writes_per_second", rate(list, e->use.writes),
@@ -234,12 +181,7 @@ static void print_json(const struct hot_list *list, size_t shown)
 
 size_t hot_shown(const struct hot_list *list, size_t count)
 {
-	size_t shown = 0;
-
-	while (shown < list->count && shown < count &&
-	       list->entry[shown].use.reads + list->entry[shown].use.writes)
-		shown++;
-	return shown;
+	return hot_used(list->entry, list->count, count);
 }
 
 /* Reads the options `-n COUNT` and `--pin-dir DIR`.  False if there is anything else. */

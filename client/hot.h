@@ -10,16 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "bpf/layout.h"
-
-struct hot_entry {
-	struct xkv_hot_key key;
-	unsigned int database; /* as clients call it; key.db is the stored number */
-	struct xkv_hot use;    /* counts, halved for the time that has passed */
-};
+#include "loader/store/hot_samples.h"
 
 struct hot_list {
-	struct hot_entry *entry; /* the most used first */
+	struct hot_sample *entry; /* the most used first */
 	size_t count;
 	uint64_t sample_rate; /* one use in so many is counted, 0 = none */
 	double seconds;	      /* a key's rate per second is its count divided by this */
