@@ -219,24 +219,10 @@ static unsigned int place_of(const struct attach *a)
 	return i;
 }
 
-/* Is this program one that another one calls, libxdp's dispatcher? */
-static bool is_dispatched(unsigned int program)
-{
-	struct bpf_prog_info info = {};
-	__u32 len = sizeof(info);
-	int fd = bpf_prog_get_fd_by_id(program);
-	bool is = fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &len) &&
-		  info.type == BPF_PROG_TYPE_EXT;
-
-	if (fd >= 0)
-		close(fd);
-	return is;
-}
-
 /* Our program as the attached one may call it: a descriptor, or -errno. */
 static int program_for(struct tcp_path *t, const struct attach *a)
 {
-	if (!is_dispatched(a->program))
+	if (a->alone)
 		return t->xdp;
 	if (!t->dispatched)
 		t->dispatched = load_dispatched(a->bpf, a->cfg);
