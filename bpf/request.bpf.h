@@ -460,10 +460,12 @@ static __always_inline int request_begin(struct xkv_request *rq)
 	rq->count = hdr->count;
 	if (hdr->flags & XKV_F_ATOMIC)
 		rq->flags |= XKV_REQUEST_ATOMIC;
-	if (status == XKV_OK && hdr->flags & XKV_F_DURABLE && !is_logged())
-		status = XKV_NO_LOG;
-	else if (status == XKV_OK && hdr->flags & XKV_F_DURABLE && !(rq->flags & XKV_REQUEST_XKVD))
-		return stop(rq, XKV_C_pass_durable, VERDICT_PASS);
+	if (status == XKV_OK && hdr->flags & XKV_F_DURABLE) {
+		if (!is_logged())
+			status = XKV_NO_LOG;
+		else if (!(rq->flags & XKV_REQUEST_XKVD))
+			return stop(rq, XKV_C_pass_durable, VERDICT_PASS);
+	}
 	if (status == XKV_OK)
 		return GO_ON;
 	return refuse(rq, status,
