@@ -112,6 +112,12 @@ def start(stack, name, program, cpu, keys=1 << 20, connections=10000, more=(), i
     return Server(name, daemon.pid, port)
 
 
+def both(stack, **options):
+    """xkvd and redis-server by name, both on CPU 0; options as start() has them."""
+    programs = {"xkv": BUILD / "xkvd", "redis": "redis-server"}
+    return {name: start(stack, name, program, 0, **options) for name, program in programs.items()}
+
+
 def load(server, keys):
     """Sets the keys that redis-benchmark -r asks for, with SETs: Pogocache has no MSET."""
     command = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%%012d\r\n$%d\r\n%s\r\n" % (

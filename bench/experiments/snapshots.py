@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack
 
 import peers
-from harness import BUILD, median, prepare
+from harness import median, prepare
 from transactions import encode
 
 AT_ONCE = 500
@@ -93,8 +93,8 @@ def main():
     prepare()
     os.sched_setaffinity(0, {1})
     with ExitStack() as stack:
-        clients = {name: Client(peers.start(stack, name, program, 0, keys=args.keys))
-                   for name, program in (("xkv", BUILD / "xkvd"), ("redis", "redis-server"))}
+        clients = {name: Client(server)
+                   for name, server in peers.both(stack, keys=args.keys).items()}
         for kind in VALUES:
             compare(clients, kind, args)
 

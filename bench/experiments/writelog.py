@@ -95,8 +95,7 @@ def main():
     prepare()
     os.sched_setaffinity(0, {1})
     with ExitStack() as stack:
-        servers = {name: peers.start(stack, name, program, 0)
-                   for name, program in (("xkv", BUILD / "xkvd"), ("redis", "redis-server"))}
+        servers = peers.both(stack)
         compare_costs(servers, args)
         compare_always(servers, args)
 
