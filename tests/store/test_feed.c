@@ -855,6 +855,14 @@ static void test_killed_while_trimming(void **state)
 
 static _Atomic bool stop;
 
+static void skip_under_tsan(void)
+{
+#ifdef __SANITIZE_THREAD__
+	puts("SKIP: reports of races, also suppressed ones, take all of the time");
+	skip();
+#endif
+}
+
 /* Counts in a key. */
 static void *count_thread(void *arg)
 {
@@ -946,10 +954,7 @@ static void test_order_of_what_was_read(void **state)
 	pthread_t thread[3];
 
 	(void)state;
-#ifdef __SANITIZE_THREAD__
-	puts("SKIP: reports of races, also suppressed ones, take all of the time");
-	skip();
-#endif
+	skip_under_tsan();
 	stop = false;
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(pthread_create(&thread[i], NULL, main_of[i], NULL), 0);
@@ -1310,10 +1315,7 @@ static void test_rebuilt(void **state)
 	pthread_t thread[5];
 
 	(void)state;
-#ifdef __SANITIZE_THREAD__
-	puts("SKIP: reports of races, also suppressed ones, take all of the time");
-	skip();
-#endif
+	skip_under_tsan();
 	ctx = store_ctx_get(bed.st);
 	stop = false;
 	bed.st->maint.ctx = ctx;
