@@ -1025,7 +1025,7 @@ static void test_reads_alone(void **state)
 static void *alternate(void *arg)
 {
 	struct store_ctx *ctx = store_ctx_get(bed.st);
-	unsigned int *done = arg;
+	atomic_uint *done = arg;
 
 	while (ctx && !stop) {
 		for (int second = 0; second < 2; second++) {
@@ -1051,7 +1051,8 @@ static bool there(const char *key)
 /* Exactly one of two keys exists at any time, and another key says which: readers see that. */
 static void test_reads_beside_transactions(void **state)
 {
-	unsigned int done = 0, seen = 0;
+	atomic_uint done = 0;
+	unsigned int seen = 0;
 	struct store_entry e;
 	pthread_t thread;
 	bool one, two;
@@ -1062,7 +1063,7 @@ static void test_reads_beside_transactions(void **state)
 	put_text("x", "1");
 	stop = false;
 	assert_int_equal(pthread_create(&thread, NULL, alternate, &done), 0);
-	for (unsigned int i = 0; i < 20000 || seen < 2000; i++) {
+	for (unsigned int i = 0; i < 20000 || seen < 2000 || !done; i++) {
 		txn();
 		one = i % 3 == 1 ? false : there("one");
 		two = i % 3 == 2 ? false : there("two");
