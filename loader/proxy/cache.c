@@ -50,7 +50,7 @@ struct cached_key *cached_key(struct proxy *x, const void *name, size_t len)
 
 void cached_key_end(struct proxy *x, struct cached_key *k)
 {
-	if (k->writes || k->filled)
+	if (k->writes || k->fills || k->filled)
 		return;
 	hashtable_remove(&x->keys, &k->by_name);
 	free(k);
@@ -102,6 +102,18 @@ static bool is_in(struct proxy *x, unsigned int db, const void *name, size_t len
 static bool is_there(struct proxy *x, const void *name, size_t len)
 {
 	return is_in(x, 0, name, len) || (keys_in(x, ABSENT) && is_in(x, ABSENT, name, len));
+}
+
+uint64_t cache_bit(const struct proxy *x, const void *name, size_t len)
+{
+	return 1ULL << (hashtable_hash(x->keys_secret, name, len) >> 58);
+}
+
+bool cache_asks(const struct proxy *x, const void *name, size_t len)
+{
+	struct cached_key *k = find(x, name, len, hashtable_hash(x->keys_secret, name, len));
+
+	return k && k->fills;
 }
 
 bool cache_knows(struct proxy *x, const void *name, size_t len)

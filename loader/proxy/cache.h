@@ -23,6 +23,7 @@ struct resp_value;
 struct cached_key {
 	struct hashtable_entry by_name;
 	unsigned int writes;   /* commands under way that may change it */
+	unsigned int fills;    /* without a reply that ask for it, kept or not */
 	struct filled *filled; /* the fill that will keep it; NULL = none */
 	size_t len;
 	char name[];
@@ -34,7 +35,8 @@ struct filled {
 	struct fill *fill;
 	struct cached_key *key;
 	struct cache_rule *rule; /* NULL: none */
-	bool overtaken;		 /* the value is not to be kept */
+	bool keeps;		 /* the value is to be kept, ... */
+	bool overtaken;		 /* ... no, it is not */
 	unsigned int index;	 /* in the reply */
 	const char *value;	 /* in that; NULL: there is none */
 	size_t len;
@@ -55,10 +57,14 @@ TAILQ_HEAD(fill_waiters, fill_waiter);
 
 /* The key's, made if there is none.  NULL: no memory. */
 struct cached_key *cached_key(struct proxy *x, const void *name, size_t len);
-/* After its `writes` or `filled` have changed: forgets it if there is nothing left. */
+/* After its `writes`, `fills` or `filled` have changed: forgets it if there is nothing left. */
 void cached_key_end(struct proxy *x, struct cached_key *k);
+/* One of 64 bits for the key: others have the same. */
+uint64_t cache_bit(const struct proxy *x, const void *name, size_t len);
 /* Is it in the cache, or will it be? */
 bool cache_knows(struct proxy *x, const void *name, size_t len);
+/* Has the upstream been asked for it, and not answered yet? */
+bool cache_asks(const struct proxy *x, const void *name, size_t len);
 /* It is true no longer. */
 void cache_drop(struct proxy *x, const void *name, size_t len);
 /* Nothing is, from this moment on. */

@@ -23,7 +23,7 @@
 
 /* A change, and what the upstream says of it. */
 struct change {
-	struct request command, pttl;
+	struct request command, pttl, order;
 	struct proxy *proxy;
 	struct udp_kept *kept; /* owned */
 	struct guards guards;
@@ -207,6 +207,34 @@ static void finish(struct change *c)
 	forget(c);
 }
 
+static void order_reply(struct link *l, struct request *r, const char *bytes, size_t len, bool end)
+{
+	(void)l;
+	(void)bytes;
+	(void)len;
+	if (end)
+		finish((struct change *)((char *)r - offsetof(struct change, order)));
+}
+
+static void order_lost(struct link *l, struct request *r)
+{
+	order_reply(l, r, NULL, 0, true); /* it was made, and nothing is cached any more */
+}
+
+/* As a reply (pass.c) it may tell of what commands have done that are held back. */
+static void complete(struct change *c)
+{
+	static const struct request_kind order = { order_reply, order_lost };
+
+	if (!c->proxy->unnamed || !c->proxy->up) {
+		finish(c);
+		return;
+	}
+	c->order.kind = &order;
+	link_words(&c->proxy->watch, 1, (const char *[]){ "PING" });
+	link_sent(&c->proxy->watch, &c->order);
+}
+
 static void hear(struct said *s, const char *bytes, size_t len)
 {
 	size_t room = sizeof(s->text) - 1 - s->len;
@@ -224,7 +252,7 @@ static void command_reply(struct link *l, struct request *r, const char *bytes, 
 	(void)l;
 	hear(&c->said, bytes, len);
 	if (end && !c->asks_ttl)
-		finish(c);
+		complete(c);
 }
 
 static void pttl_reply(struct link *l, struct request *r, const char *bytes, size_t len, bool end)
@@ -234,7 +262,7 @@ static void pttl_reply(struct link *l, struct request *r, const char *bytes, siz
 	(void)l;
 	hear(&c->left, bytes, len);
 	if (end)
-		finish(c);
+		complete(c);
 }
 
 /* Nobody knows whether it was made. */

@@ -101,6 +101,11 @@ static const struct request_kind ttl_kind = { ttl_reply, ttl_lost };
 /* Tells who waits. */
 static void tell(struct fill *f)
 {
+	for (unsigned int i = 0; i < f->count; i++) {
+		f->key[i].key->fills--;
+		if (!f->key[i].keeps)
+			cached_key_end(f->proxy, f->key[i].key);
+	}
 	f->replied = true;
 	tell_all(&f->waiters, f->value, f->unkept);
 	if (!f->left)
@@ -177,13 +182,16 @@ static void fill_lost(struct link *l, struct request *r)
 
 static const struct request_kind fill_kind = { fill_reply, fill_lost };
 
-/* One for the same key is under way, and still true. */
+/*
+ * One for the same key is under way, and still true; and no later one is, which may be this
+ * client's, and bring something newer to a command before this one.
+ */
 static bool join(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
 		 struct fill_waiter *w)
 {
 	struct cached_key *k = argc == 2 ? cached_key(x, argv[1].ptr, argv[1].len) : NULL;
 	bool can = k && k->filled && !k->filled->overtaken && !k->filled->fill->replied &&
-		   k->filled->fill->count == 1 && k->filled->fill->single;
+		   k->filled->fill->single && k->fills == 1;
 
 	if (can)
 		TAILQ_INSERT_TAIL(&k->filled->fill->waiters, w, next);
@@ -195,32 +203,45 @@ static bool join(struct proxy *x, unsigned int argc, const struct resp_arg *argv
 /* Will this key be kept? */
 static void add_key(struct fill *f, const struct resp_arg *arg, unsigned int index)
 {
+	struct proxy *x = f->proxy;
 	struct filled *k = &f->key[f->count];
 	struct cache_rule *rule;
 	struct cached_key *key;
 
-	if (!cache_wants(f->proxy, arg, &rule)) {
+	if (!cache_wants(x, arg, &rule)) {
 		not_kept(f, index);
 		return;
 	}
-	key = cached_key(f->proxy, arg->ptr, arg->len);
+	key = cached_key(x, arg->ptr, arg->len);
 	if (!key)
 		return;
-	if (key->writes || key->filled) {
-		cached_key_end(f->proxy, key);
-		return;
-	}
-	*k = (struct filled){
-		.request.kind = &ttl_kind, .fill = f, .key = key, .rule = rule, .index = index
-	};
-	key->filled = k;
+	*k = (struct filled){ .request.kind = &ttl_kind,
+			      .fill = f,
+			      .key = key,
+			      .rule = rule,
+			      .keeps = !key->writes && !key->filled,
+			      .index = index };
+	if (k->keeps)
+		key->filled = k;
+	key->fills++;
+	x->last_fill[__builtin_ctzll(cache_bit(x, arg->ptr, arg->len))] = ++x->fills;
 	f->count++;
+	f->left += k->keeps;
+}
+
+/* PTTL of a key that is to be kept. */
+static void ask_ttl(struct link *l, struct filled *k)
+{
+	if (!k->keeps)
+		return;
+	link_call(l, 2,
+		  (struct resp_arg[]){ { { "PTTL" }, 4 }, { { k->key->name }, k->key->len } });
+	link_sent(l, &k->request);
 }
 
 bool fill_send(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
 	       struct fill_waiter *w)
 {
-	static const struct resp_arg pttl = { .ptr = "PTTL", .len = 4 };
 	struct fill *f;
 
 	if (!w->late && join(x, argc, argv, w))
@@ -238,15 +259,9 @@ bool fill_send(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
 	TAILQ_INSERT_TAIL(w->late ? &f->late : &f->waiters, w, next);
 	for (unsigned int i = 1; i < argc; i++)
 		add_key(f, &argv[i], i - 1);
-	f->left = f->count;
 	link_call(&x->watch, argc, argv);
 	link_sent(&x->watch, &f->request);
-	for (unsigned int i = 0; i < f->count; i++) {
-		link_call(
-			&x->watch, 2,
-			(struct resp_arg[]){
-				pttl, { .ptr = f->key[i].key->name, .len = f->key[i].key->len } });
-		link_sent(&x->watch, &f->key[i].request);
-	}
+	for (unsigned int i = 0; i < f->count; i++)
+		ask_ttl(&x->watch, &f->key[i]);
 	return true;
 }

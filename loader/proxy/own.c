@@ -22,6 +22,16 @@ bool passage_is_own(const struct passage *p)
 	return p->multi || p->watches || p->strange || p->raw || p->caller->session.db;
 }
 
+/* Ends the message that is held back. */
+static void let_go(struct own *own, void (*ends)(struct passed *q))
+{
+	struct passed *q = own->held;
+
+	own->held = NULL;
+	if (q)
+		ends(q);
+}
+
 /* The client cannot know what has become of its state: it loses its connection, as ever. */
 static void on_lost(struct link *l, const char *why)
 {
@@ -31,6 +41,7 @@ static void on_lost(struct link *l, const char *why)
 	(void)why;
 	LIST_REMOVE(own, each);
 	own->proxy->own_count--;
+	let_go(own, passed_end);
 	if (p) {
 		p->own = NULL;
 		guards_release(own->proxy, &p->queued);
@@ -42,11 +53,25 @@ static void on_lost(struct link *l, const char *why)
 	free(own);
 }
 
-static void give(struct passage *p, const char *bytes, size_t len)
+/*
+ * Part of a message.  While a reply is held back because its command may have changed anything, so
+ * are messages that begin to come: they may tell of that.
+ */
+static void give(struct own *own, const char *bytes, size_t len, bool end)
 {
-	struct passed *before = TAILQ_LAST(&p->sent, passed_list); /* EXEC, which is held back */
+	struct passage *p = own->passage;
+	struct passed *before;
 
+	if (own->proxy->unnamed && p->raw && !own->amid) {
+		own->held = passed_new(own->proxy, p, &own->proxy->watch);
+		if (own->held)
+			own->held->barrier = true;
+	}
+	before = TAILQ_LAST(&p->sent, passed_list); /* that, or EXEC, which is held back as well */
 	outbox_append(before ? &before->reply : passage_out(p), bytes, len);
+	own->amid = !end;
+	if (end)
+		let_go(own, passed_complete);
 	passage_answered(p);
 }
 
@@ -74,7 +99,7 @@ static bool take_reset(struct own *own, const char *bytes, size_t len, bool end)
 
 	if (own->head_len + len > RESET_BYTES) {
 		if (own->head_len <= RESET_BYTES)
-			give(p, own->head, own->head_len);
+			give(own, own->head, own->head_len, false);
 		own->head_len = end ? 0 : RESET_BYTES + 1; /* until this message has ended */
 		return false;
 	}
@@ -88,7 +113,7 @@ static bool take_reset(struct own *own, const char *bytes, size_t len, bool end)
 		p->raw = false;
 		end_raw(own->proxy, p);
 	} else {
-		give(p, own->head, len);
+		give(own, own->head, len, true);
 	}
 	return true;
 }
@@ -98,7 +123,7 @@ static void on_bytes(struct link *l, const char *bytes, size_t len, bool end)
 	struct own *own = l->arg;
 
 	if (own->passage && !(own->passage->resets && take_reset(own, bytes, len, end)))
-		give(own->passage, bytes, len);
+		give(own, bytes, len, end);
 }
 
 static void on_drained(struct link *l)

@@ -7,7 +7,8 @@
  *
  * A barrier: a reply may say, to whoever learns of it, that something has changed.  It is held back
  * until a PING on the connection that is told of changes has come back: what the upstream has said
- * there before is known then.
+ * there before is known then.  While a reply is held back because its command may have changed
+ * anything, so are all others, as they may tell of that as well.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +157,7 @@ static void settle(struct passage *p)
 void passed_end(struct passed *q)
 {
 	q->ended = true;
+	q->proxy->unnamed -= q->unnamed;
 	if (q->passage) {
 		settle(q->passage);
 		return;
@@ -194,6 +196,21 @@ void passed_complete(struct passed *q)
 	ev_prepare_start(x->worker->loop, &x->ends);
 }
 
+/*
+ * May its reply, which begins to come, be newer than what is cached?  Than a fill that was sent
+ * behind it, and executed before it; or than keys that a command was about to change whose own
+ * reply is held back.
+ */
+static bool is_ahead(const struct passed *q)
+{
+	const struct proxy *x = q->proxy;
+
+	for (uint64_t bits = q->reads; bits; bits &= bits - 1)
+		if (x->last_fill[__builtin_ctzll(bits)] > q->after)
+			return true;
+	return x->unnamed;
+}
+
 static void passed_reply(struct link *l, struct request *r, const char *bytes, size_t len,
 			 bool is_end)
 {
@@ -203,6 +220,7 @@ static void passed_reply(struct link *l, struct request *r, const char *bytes, s
 	(void)l;
 	if (q->selects && !q->begun && p && bytes[0] == '+')
 		p->caller->session.db = q->db;
+	q->barrier |= !q->begun && is_ahead(q);
 	q->begun = true;
 	if (p && q == TAILQ_FIRST(&p->sent) && !q->barrier) {
 		outbox_append(passage_out(p), bytes, len);
@@ -265,17 +283,14 @@ void passed_forget(struct passed *q)
 	free(q);
 }
 
-struct passed *pass_command(struct proxy *x, struct passage *p, struct link *to)
+void pass_command(struct passed *q, struct link *to)
 {
 	static const struct request_kind kind = { passed_reply, passed_lost };
-	struct passed *q = passed_new(x, p, to);
+	const struct call *call = &q->passage->caller->call;
 
-	if (!q)
-		return NULL;
 	q->request.kind = &kind;
-	link_call(to, p->caller->call.argc, p->caller->call.argv);
+	link_call(to, call->argc, call->argv);
 	link_sent(to, &q->request);
-	return q;
 }
 
 /* ---- the end of a client ----------------------------------------------------------- */

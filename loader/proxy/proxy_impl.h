@@ -93,6 +93,8 @@ struct proxy {
 	struct cache_rules rules;
 	struct hashtable keys; /* struct cached_key */
 	uint64_t keys_secret[2];
+	uint64_t fills, last_fill[64]; /* sent so far; the last one of keys, by cache_bit() */
+	unsigned int unnamed;	/* commands under way that may change keys that they do not name */
 	uint64_t lease_ns;	/* monotonic: until when entries may be believed */
 	unsigned int datagrams; /* that wait for the upstream */
 	size_t orphaned;	/* bytes of commands under way whose clients have gone */
@@ -125,6 +127,7 @@ struct passage {
 	bool started;	/* zero: not used yet */
 	bool multi, watches;
 	bool then_raw; /* commands since MULTI make it raw when they are executed */
+	bool unnamed;  /* or may change keys that they do not name */
 	bool empties;
 	struct guards queued; /* of keys that the commands since MULTI may change */
 	bool strange;	      /* its own connection has state that only the upstream knows */
@@ -144,7 +147,10 @@ struct passed {
 	size_t bytes;
 	struct outbox reply;  /* that cannot be given to the client yet */
 	struct guards guards; /* of keys that it may change, until it has */
-	bool barrier;	      /* not before all that it may have changed is known here */
+	uint64_t reads;	      /* keys that it only reads: cache_bit() */
+	uint64_t after;	      /* so many fills had been sent when it was */
+	bool unnamed;	      /* it may change keys that it does not name */
+	bool barrier;	      /* not before all is known here that it may have changed, or seen */
 	bool ended;	      /* the reply is whole */
 	bool begun;	      /* some of it has come */
 	bool empties;	      /* it is SWAPDB, which the upstream does not announce */
@@ -158,6 +164,8 @@ struct own {
 	LIST_ENTRY(own) each;
 	struct proxy *proxy;
 	struct passage *passage; /* NULL: it has none any more */
+	struct passed *held;	 /* a message that is coming, and waits for a barrier */
+	bool amid;		 /* some of a message has come */
 	bool lost_some;		 /* replies that the client waits for */
 	char head[8];		 /* of what may be the reply to RESET; more: it is not */
 	size_t head_len;
@@ -172,10 +180,13 @@ void proxy_ask(struct proxy *x, void (*answer)(struct proxy *, const struct resp
 
 /* --- pass.c --- */
 
-/* Sends the caller's command there; its reply goes to the client in order.  NULL: no memory. */
-struct passed *pass_command(struct proxy *x, struct passage *p, struct link *to);
-/* The same without sending it: who makes the reply appends to `reply`, and ends it. */
+/*
+ * A command of the client's, on its way there, whose reply goes to the client in order: whoever
+ * makes it appends to `reply`, and ends it.  NULL: no memory.
+ */
 struct passed *passed_new(struct proxy *x, struct passage *p, struct link *to);
+/* Sends it as the caller has it; its reply is the upstream's. */
+void pass_command(struct passed *q, struct link *to);
 void passed_end(struct passed *q);
 /* The same after a barrier, if it has one. */
 void passed_complete(struct passed *q);

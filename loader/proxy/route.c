@@ -109,7 +109,8 @@ static unsigned int reset(struct passage *p)
 	if (p->count)
 		return passage_wait(p, 0);
 	own_free(p);
-	p->multi = p->watches = p->strange = p->resets = p->empties = p->then_raw = false;
+	p->multi = p->watches = p->strange = p->resets = p->empties = p->then_raw = p->unnamed =
+		false;
 	return run_here(p);
 }
 
@@ -217,6 +218,7 @@ static bool wants_own(const struct proxy *x, const struct call *call)
 struct touch {
 	struct proxy *proxy;
 	struct guards *guards;
+	uint64_t reads;	  /* keys: cache_bit() */
 	bool reads_known; /* a key that is cached: others may have learnt from there what it was */
 	bool failed;	  /* no memory */
 };
@@ -225,10 +227,12 @@ static void touch_key(void *arg, const struct resp_arg *key, bool writes)
 {
 	struct touch *t = arg;
 
-	if (writes)
+	if (writes) {
 		t->failed |= !guards_add(t->proxy, t->guards, key->ptr, key->len);
-	else
-		t->reads_known |= cache_knows(t->proxy, key->ptr, key->len);
+		return;
+	}
+	t->reads |= cache_bit(t->proxy, key->ptr, key->len);
+	t->reads_known |= cache_knows(t->proxy, key->ptr, key->len);
 }
 
 /* May it change keys that it does not name? */
@@ -242,28 +246,65 @@ static bool may_change_more(const struct catalog_command *cmd, bool names_all, b
 	return !names_all || names_none || !(cmd->flags & CATALOG_WRITES);
 }
 
-/* Prepares the cache for what goes up.  Returns whether its reply has to wait for a barrier. */
+/* May it read keys that it does not name?  Scripts may read any. */
+static bool may_read_more(const struct catalog_command *cmd, enum special special, bool names_all,
+			  bool names_none)
+{
+	return cmd->flags & CATALOG_READS && (!names_all || names_none || special == OWN);
+}
+
+/* The end of a transaction: all that was queued. */
+static void prepare_end(struct passage *p, struct passed *q)
+{
+	q->guards = p->queued;
+	q->unnamed = p->unnamed;
+	q->barrier = true;
+	p->queued = (struct guards){ 0 };
+}
+
+/* Prepares the cache for what goes up.  False: no memory. */
 static bool prepare_cache(struct proxy *x, struct passage *p, enum special special,
-			  struct guards *guards, bool *failed)
+			  struct passed *q)
 {
 	const struct call *call = &p->caller->call;
 	const struct catalog_command *cmd = catalog_find(x->catalog, call->argc, call->argv);
-	struct touch t = { .proxy = x, .guards = p->multi ? &p->queued : guards };
+	struct touch t = { .proxy = x, .guards = p->multi ? &p->queued : &q->guards };
 	unsigned int before = t.guards->count;
-	bool all;
+	bool changes_more = true, reads_more = false, all, none;
 
 	if (!x->tracks)
-		return false;
+		return true;
 	if (special == ENDS_MULTI && p->multi && call->argc == 1) {
-		*guards = p->queued;
-		p->queued = (struct guards){ 0 };
+		prepare_end(p, q);
 		return true;
 	}
-	if (!cmd)
-		return !p->multi;
-	all = catalog_keys(cmd, call->argc, call->argv, touch_key, &t);
-	*failed = t.failed;
-	return !p->multi && (t.reads_known || may_change_more(cmd, all, t.guards->count == before));
+	if (cmd) {
+		all = catalog_keys(cmd, call->argc, call->argv, touch_key, &t);
+		none = t.guards->count == before && !t.reads;
+		changes_more = may_change_more(cmd, all, t.guards->count == before);
+		reads_more = may_read_more(cmd, special, all, none);
+	}
+	q->reads = p->multi ? 0 : t.reads;
+	q->after = x->fills;
+	*(p->multi ? &p->unnamed : &q->unnamed) |= changes_more;
+	q->barrier = !p->multi && (t.reads_known || changes_more || reads_more);
+	return !t.failed;
+}
+
+/* The client's command, ready to be sent there.  NULL: no memory. */
+static struct passed *prepare(struct proxy *x, struct passage *p, struct link *to,
+			      enum special special)
+{
+	struct passed *q = passed_new(x, p, to);
+
+	if (q && !prepare_cache(x, p, special, q)) {
+		guards_release(x, &q->guards);
+		passed_forget(q);
+		return NULL;
+	}
+	if (q)
+		x->unnamed += q->unnamed;
+	return q;
 }
 
 /* The connection for this command; NULL: it has to wait, or (p->count is 0) there is no memory. */
@@ -302,7 +343,7 @@ static void note(struct passage *p, enum special special, struct passed *q)
 		q->empties = p->empties;
 		if (p->then_raw && arg_is(&call->argv[0], "exec"))
 			p->raw = p->own->link.raw = true;
-		p->multi = p->watches = p->empties = p->then_raw = false;
+		p->multi = p->watches = p->empties = p->then_raw = p->unnamed = false;
 		break;
 	case IS_SWAPDB:
 		*(p->multi ? &p->empties : &q->empties) = true;
@@ -336,8 +377,6 @@ static unsigned int refuse(struct proxy *x, struct passage *p)
 
 static unsigned int pass(struct proxy *x, struct passage *p, enum special special)
 {
-	struct guards guards = { 0 };
-	bool barrier, failed = false;
 	struct catalog_command *cmd;
 	struct link *to;
 	struct passed *q;
@@ -353,16 +392,13 @@ static unsigned int pass(struct proxy *x, struct passage *p, enum special specia
 		link_words(to, 1, (const char *[]){ "PING" });
 		link_expect_any(to);
 	}
-	barrier = to && prepare_cache(x, p, special, &guards, &failed);
-	q = to && !failed ? pass_command(x, p, to) : NULL;
+	q = to ? prepare(x, p, to, special) : NULL;
 	if (!q) {
-		guards_release(x, &guards);
 		reply_error(reply_to(p->caller), "ERR out of memory");
 		p->caller->closing = true;
 		return 0;
 	}
-	q->guards = guards;
-	q->barrier = barrier;
+	pass_command(q, to);
 	note(p, special, q);
 	cmd = catalog_find(x->catalog, p->caller->call.argc, p->caller->call.argv);
 	if (cmd)

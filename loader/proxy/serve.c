@@ -186,11 +186,24 @@ static bool stand_in_line(struct proxy *x, struct passage *p, struct reply *r)
 	return true;
 }
 
+/* Has one of its keys been asked for?  What comes may be newer than what is cached. */
+static bool is_asked_for(const struct proxy *x, const struct call *call, const struct served *s)
+{
+	unsigned int end = s->fn == serve_range && call->argc > 2 ? 2 : call->argc;
+
+	for (unsigned int i = 1; i < end; i++)
+		if (cache_asks(x, call->argv[i].ptr, call->argv[i].len))
+			return true;
+	return false;
+}
+
 static bool hit(struct proxy *x, struct passage *p, const struct served *s)
 {
 	struct reply *to = reply_to(p->caller), part;
 	bool done;
 
+	if (p->count && is_asked_for(x, &p->caller->call, s))
+		return false;
 	if (!p->count && s->fn == serve_get) {
 		done = serve_get(x, &p->caller->call, to);
 	} else {

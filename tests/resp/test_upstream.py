@@ -749,9 +749,16 @@ class Relay(threading.Thread):
             next(p for p in self.pairs[last:] if b"HELLO" not in p[2])
 
     def hold(self, watch, upwards=False):
-        source = self.find(watch)[1 - upwards]
+        return self.hold_one(self.find(watch), upwards)
+
+    def hold_one(self, pair, upwards):
+        source = pair[1 - upwards]
         self.held[source] = b""
         return source
+
+    def own(self, name):
+        """The connection of a client that has this name."""
+        return [p for p in self.pairs if b"SETNAME" in p[2] and name.encode() in p[2]][-1]
 
     def waits(self, source, text):
         wait_for(lambda: text in self.held[source], f"{text} to come")
@@ -838,6 +845,130 @@ def test_what_a_script_has_written_is_seen_with_its_reply(held):
     relay.release(watch)
     assert b.reply() == b"+OK\r\n"
     assert a.call("GET", "k") == NEW
+
+
+def passed_and_held(c, relay, words, own):
+    """A command that is sent, and has not come to the Redis yet."""
+    if own:
+        c.call("CLIENT", "SETNAME", f"own{own}")
+        c.call("EVAL", "return 1", 0)
+    up = relay.hold_one(relay.own(f"own{own}") if own else relay.find(False), True)
+    c.send(encode(*words))
+    relay.waits(up, words[0].encode())
+    return up
+
+
+def nothing_comes(c):
+    c.sock.settimeout(0.2)
+    with contextlib.suppress(TimeoutError):
+        assert not c.sock.recv(1000, socket.MSG_PEEK)
+    c.sock.settimeout(20)
+
+
+@pytest.mark.parametrize("number, read", enumerate([
+    "GETRANGE k 0 -1", "EVAL_RO return+redis.call('GET','k') 0", "EVAL_RO return+0 1 k",
+    "SORT_RO n BY nosort GET k", "RANDOMKEY"]))
+def test_read_that_passes_is_not_newer_than_a_later_fill(held, number, read):
+    """Who has it is not told the old value behind it: what others write goes one way only."""
+    a, b, relay = held
+    words = [w.replace("+", " ") for w in read.split()]
+    with type(a)(relay.target) as other:
+        other.call("RPUSH", "n", 1)
+        up = passed_and_held(b, relay, words, number if words[0] == "EVAL_RO" else 0)
+        read_until_cached(a, "k")
+        watch = relay.hold(True)
+        other.call("SET", "k", "new")
+        relay.waits(watch, b"invalidate")
+        relay.release(up)
+        nothing_comes(b)
+        relay.release(watch)
+        b.reply()
+        assert a.call("GET", "k") == b.call("GET", "k") == NEW
+
+
+@pytest.mark.parametrize("write", ["EVAL {} 0", "MULTI|EVAL {} 0|EXEC"])
+@pytest.mark.parametrize("how", ["RPUSH q x|LPOP q", "RPUSH q x|BLPOP q 0", "INCR q|INCR q"])
+def test_who_learns_of_a_script_otherwise(held, write, how):
+    """... by what else it has done, sees what it has done to keys that it does not name."""
+    a, b, relay = held
+    does, learns = how.split("|")
+    script = "redis.call('SET', 'k', 'new') redis.call('{}')".format("', '".join(does.split()))
+    read_until_cached(a, "k")
+    with type(a)(a.sock.getpeername()[1]) as c:
+        watch = relay.hold(True)
+        if learns.startswith("BLPOP"):
+            c.send(encode(*learns.split()))
+        for line in write.split("|"):
+            b.send(encode(*(w.format(script) for w in line.split())))
+        relay.waits(watch, b"invalidate")
+        if not learns.startswith("BLPOP"):
+            c.send(encode(*learns.split()))
+        nothing_comes(c)
+        relay.release(watch)
+        c.reply()
+        assert c.call("GET", "k") == NEW
+        a.call("DEL", "q")
+
+
+def test_subscriber_learns_of_a_script(held):
+    a, b, relay = held
+    read_until_cached(a, "k")
+    with type(a)(a.sock.getpeername()[1]) as c:
+        c.call("SUBSCRIBE", "ch")
+        watch = relay.hold(True)
+        b.send(encode("EVAL", "redis.call('SET', 'k', 'new') redis.call('PUBLISH', 'ch', 'm')", 0))
+        relay.waits(watch, b"invalidate")
+        nothing_comes(c)
+        relay.release(watch)
+        assert c.reply().endswith(b"m\r\n")
+        assert a.call("GET", "k") == NEW
+        b.reply()
+
+
+@pytest.mark.parametrize("first", ["MGET k none2", "GET k"])
+@pytest.mark.parametrize("then", ["GET k", "MGET k k", "STRLEN k", "GETRANGE k 0 -1"])
+def test_pipeline_reads_forwards(held, first, then):
+    """A read that goes up may be newer than what is cached: one behind it is not older."""
+    a, b, relay = held
+    with type(a)(relay.target) as other:
+        up = None
+        if first == "GET k":  # a fill whose value was told, and which is not kept yet
+            watch = relay.hold(True)
+            b.send(encode("GET", "k"))
+            relay.waits(watch, b":-1\r\n")
+            relay.release(watch, b"old\r\n")
+            assert b.reply() == OLD
+            up = relay.hold(True, upwards=True)
+            a.send(encode(*first.split()))
+            relay.waits(up, b"GET")
+            relay.release(watch)
+        else:
+            read_until_cached(a, "k")
+            up = relay.hold(True, upwards=True)
+            a.send(encode(*first.split()))
+            relay.waits(up, b"MGET")
+        a.send(encode(*then.split()))
+        time.sleep(0.1)
+        other.call("SET", "k", "newer")
+        relay.release(up)
+        assert b"newer" in a.reply()
+        assert b"newer" in (got := a.reply()) or got == b":5\r\n"
+
+
+def test_pipeline_does_not_join_an_older_fill(held):
+    a, b, relay = held
+    watch = relay.hold(True)
+    b.send(encode("GET", "k"))
+    relay.waits(watch, b":-1\r\n")  # it was executed
+    up = relay.hold(True, upwards=True)
+    a.send(encode("MGET", "k", "none3") + encode("GET", "k"))
+    relay.waits(up, b"MGET")
+    with type(a)(relay.target) as other:
+        other.call("SET", "k", "new")
+    relay.release(up)
+    relay.release(watch)
+    assert b"new" in a.reply()
+    assert a.reply() == NEW
 
 
 def test_silence_ends_belief(held):
