@@ -107,7 +107,7 @@ $(BUILD)/http.libs: always
 	@echo '$(HTTP_LIBS)' | cmp -s - $@ || echo '$(HTTP_LIBS)' >$@
 .PHONY: always
 
-$(BENCH_OBJ): | $(patsubst %.bpf.c,$(BUILD)/%.skel.h,$(wildcard bench/bpf/*.bpf.c))
+$(filter-out $(BUILD)/bench/common/%,$(BENCH_OBJ)): | $(patsubst %.bpf.c,$(BUILD)/%.skel.h,$(wildcard bench/bpf/*.bpf.c))
 
 $(BUILD)/libxkv.a: $(LIB_OBJ)
 	$(log) AR $@

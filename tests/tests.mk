@@ -29,7 +29,8 @@ INCLUDED   := $(shell grep -oE '^\#include "[^"]+' $(TEST_C) | sed 's/:\#include
 includes    = $(if $(filter $(addprefix $(1).c:,$(2)),$(INCLUDED)),$(3))
 parts       = $(foreach p,$(TEST_PARTS),$(call includes,$(1),$(notdir $(p)).h,$(BUILD)/$(p).o)) \
 	      $(call includes,$(1),userstore.h,$(ENGINE)) \
-	      $(call includes,$(1),bench/%,$(BUILD)/tests/bench.a) \
+	      $(call includes,$(1),$(patsubst %,bench/%,bpf/% frames/% load/%),$(BUILD)/tests/bench.a) \
+	      $(call includes,$(1),bench/common/%,$(BUILD)/tests/bench-common.a) \
 	      $(call includes,$(1),client/% xdpbed.h,$(BUILD)/tests/client.a) \
 	      $(call includes,$(1),loader/% userstore.h,$(BUILD)/tests/loader.a)
 
@@ -42,6 +43,7 @@ without_main = $(filter-out $(WITH_MAIN:%.c=$(BUILD)/%.o),$(1))
 $(BUILD)/tests/loader.a: $(call without_main,$(XKVD_OBJ))
 $(BUILD)/tests/client.a: $(call without_main,$(LIB_OBJ) $(CLI_OBJ))
 $(BUILD)/tests/bench.a: $(call without_main,$(BENCH_OBJ))
+$(BUILD)/tests/bench-common.a: $(filter $(BUILD)/bench/common/%,$(BENCH_OBJ))
 $(BUILD)/tests/%.a:
 	@mkdir -p $(@D)
 	$(log) AR $@
@@ -112,7 +114,8 @@ check-fast: setup
 
 check check-long: setup
 	@scripts/require.sh tools
-	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests sanitize
+	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests \
+		$(if $(filter check,$@),sanitize-check,sanitize)
 	@tests/run --tier $(@:check-%=%) --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
 	@[ $@ = check ] || $(MAKE) --no-print-directory threads driven tsan linear model fuzz soak \
 		check-kernels SECONDS=$(SOAK_SECONDS)
@@ -152,9 +155,19 @@ model:
 
 # -O1 and line numbers: built in two thirds of the time of -O2 -g, and slower by 5 %.  Without the
 # analysis of -O2 gcc takes texts for longer than they can be: the plain build looks at that.
-sanitize:
+# sanitize-check: only what `make check` runs of it.
+.PHONY: sanitize-check
+sanitize: SANITIZED := all tests
+sanitize-check: SANITIZED := seen
+sanitize sanitize-check:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san GUARDS=1 SAN='$(SAN_FLAGS)' \
-		CFLAGS='-O1 -g1 -Wno-format-truncation' all tests
+		CFLAGS='-O1 -g1 -Wno-format-truncation' $(SANITIZED)
+
+# Without UNSEEN of tests/run: the programs of packet/ no sanitizer sees, and bench/ is no server.
+.PHONY: seen
+UNSEEN := tests/packet/% tests/bench/%
+seen: $(addprefix $(BUILD)/,xkvd xkv libxkv.so pass.bpf.o) \
+	$(addprefix $(BUILD)/tests/,$(basename $(notdir $(filter-out $(UNSEEN),$(TEST_MAIN)))))
 
 # The tests of RESP once more, on servers with several threads.
 .PHONY: threads
