@@ -107,7 +107,8 @@ $(BUILD)/http.libs: always
 	@echo '$(HTTP_LIBS)' | cmp -s - $@ || echo '$(HTTP_LIBS)' >$@
 .PHONY: always
 
-$(filter-out $(BUILD)/bench/common/%,$(BENCH_OBJ)): | $(patsubst %.bpf.c,$(BUILD)/%.skel.h,$(wildcard bench/bpf/*.bpf.c))
+$(filter-out $(BUILD)/bench/common/%,$(BENCH_OBJ)): | \
+	$(patsubst %.bpf.c,$(BUILD)/%.skel.h,$(wildcard bench/bpf/*.bpf.c))
 
 $(BUILD)/libxkv.a: $(LIB_OBJ)
 	$(log) AR $@

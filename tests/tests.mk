@@ -29,7 +29,8 @@ INCLUDED   := $(shell grep -oE '^\#include "[^"]+' $(TEST_C) | sed 's/:\#include
 includes    = $(if $(filter $(addprefix $(1).c:,$(2)),$(INCLUDED)),$(3))
 parts       = $(foreach p,$(TEST_PARTS),$(call includes,$(1),$(notdir $(p)).h,$(BUILD)/$(p).o)) \
 	      $(call includes,$(1),userstore.h,$(ENGINE)) \
-	      $(call includes,$(1),$(patsubst %,bench/%,bpf/% frames/% load/%),$(BUILD)/tests/bench.a) \
+	      $(call includes,$(1),bench/bpf/% bench/frames/% bench/load/%, \
+			$(BUILD)/tests/bench.a) \
 	      $(call includes,$(1),bench/common/%,$(BUILD)/tests/bench-common.a) \
 	      $(call includes,$(1),client/% xdpbed.h,$(BUILD)/tests/client.a) \
 	      $(call includes,$(1),loader/% userstore.h,$(BUILD)/tests/loader.a)
