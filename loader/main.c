@@ -23,12 +23,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "kernel/attach.h"
 #include "kernel/tcp.h"
 #include "kernel/bpf.h"
 #include "kernel/rules.h"
+#include "kernel/takeover.h"
 #include "database/commands.h"
 #include "config/config.h"
 #include "housekeeping/housekeeping.h"
@@ -42,6 +44,7 @@
 #include "proxy/proxy.h"
 #include "store/feed.h"
 #include "store/open.h"
+#include "util/handed.h"
 #include "util/log.h"
 
 #define ERR_LEN	   1024
@@ -51,7 +54,8 @@ enum job { JOB_RUN, JOB_CHECK, JOB_DETACH, JOB_RESTORE, JOB_HELP, JOB_VERSION };
 
 struct options {
 	enum job job;
-	bool adopt; /* `ip link` made the maps and attached the program: both have to exist */
+	bool upgrade; /* in the place of the one that runs */
+	bool adopt;   /* `ip link` made the maps and attached the program: both have to exist */
 	const char *file;
 	const char *restore_until, *restore_to; /* a time or a position, and a directory */
 	/* what `interface` said, if these are not the real names */
@@ -61,6 +65,7 @@ struct options {
 
 struct xkvd {
 	const struct config *cfg; /* in force; owned */
+	struct takeover takeover;
 	struct bpf bpf;
 	struct attach attach[CONFIG_MAX_INTERFACES]; /* for each interface */
 	unsigned int attach_count;
@@ -83,6 +88,10 @@ static void usage(FILE *out)
 	fprintf(out,
 		"xkvd %s: a key-value store in the NIC driver\n\n"
 		"usage: xkvd [FILE] [--DIRECTIVE VALUE ...]\n"
+		"       xkvd --upgrade [FILE] [--DIRECTIVE VALUE ...]\n"
+		"                                    take the place, the store and the sockets of "
+		"the\n"
+		"                                    xkvd that runs, and go on in the background\n"
 		"       xkvd --check-config FILE     check the file, print its errors, and exit\n"
 		"       xkvd --detach [--interface IF] [--pin-dir DIR]\n"
 		"                                    detach XDP and free the maps; this deletes "
@@ -107,15 +116,17 @@ static void usage(FILE *out)
 static int parse_options(struct options *o, int *argc, char *argv[], struct config_builder *b,
 			 char *err)
 {
-	int kept = 1, ret = 0;
+	int first = 1, kept = 1, ret = 0;
 	char *word;
 
-	for (int i = 1; i < *argc; i++) {
+	o->upgrade = *argc > 1 && !strcmp(argv[1], "--upgrade");
+	first += o->upgrade;
+	for (int i = first; i < *argc; i++) {
 		word = argv[i];
 		/* Further on, -h and -v may be values. */
-		if (!strcmp(word, "--help") || (i == 1 && !strcmp(word, "-h"))) {
+		if (!strcmp(word, "--help") || (i == first && !strcmp(word, "-h"))) {
 			o->job = JOB_HELP;
-		} else if (!strcmp(word, "--version") || (i == 1 && !strcmp(word, "-v"))) {
+		} else if (!strcmp(word, "--version") || (i == first && !strcmp(word, "-v"))) {
 			o->job = JOB_VERSION;
 		} else if (!strcmp(word, "--detach")) {
 			o->job = JOB_DETACH;
@@ -143,7 +154,7 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 				o->job = JOB_CHECK;
 				o->file = argv[i];
 			}
-		} else if (i == 1 && word[0] != '-') {
+		} else if (i == first && word[0] != '-') {
 			o->file = word;
 		} else {
 			argv[kept++] = word;
@@ -244,7 +255,7 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 	bad |= report(commands_users(&b, err, sizeof(err)), err);
 	bad |= report(make_absolute(&b), "not enough memory");
 	bad |= report(use_real_names(o, &b), "not enough memory");
-	if (!bad && o->job == JOB_CHECK)
+	if (!bad && (o->job == JOB_CHECK || o->upgrade))
 		bad = report(server_check(b.cfg, err, sizeof(err)), err);
 	bad |= report(proxy_check(b.cfg, err, sizeof(err)), err);
 	cfg = config_finish(&b, err, sizeof(err));
@@ -709,12 +720,29 @@ static void stop(struct xkvd *x)
 	bpf_close(&x->bpf);
 }
 
+/*
+ * Those that have the log opened again wait until the server can do that: their default action ends
+ * the process, and a snapshot may be loaded for minutes.
+ */
+static void hold_signals(void)
+{
+	sigset_t held;
+
+	sigemptyset(&held);
+	sigaddset(&held, SIGHUP);
+	sigaddset(&held, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &held, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
 static int run(struct xkvd *x, const struct options *o)
 {
 	char err[ERR_LEN] = "", ignored[ERR_LEN];
 	int code = 1, ret;
 
 	x->bpf.lock = x->rules.monitor = -1;
+	hold_signals();
+	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* for kernel/takeover.h, where there is Yama */
 	ret = log_open(x->cfg->logfile);
 	if (ret) {
 		fprintf(stderr, "xkvd: cannot open the log %s: %s\n", x->cfg->logfile,
@@ -730,12 +758,21 @@ static int run(struct xkvd *x, const struct options *o)
 	if (o->altnames[0])
 		log_notice("interface %s is another name of %s, which is used from here on",
 			   o->altnames, x->cfg->interface);
+	ret = handed_offer();
+	if (ret)
+		log_warning("an xkvd that takes our place gets no functions: %s", strerror(-ret));
+	if (x->takeover.pid)
+		takeover_end_other(&x->takeover);
 	ret = start(x, o, err);
+	if (!ret && x->takeover.pid)
+		takeover_done(&x->takeover);
 	if (!ret)
 		code = server_run(x->server);
 	else
 		log_warning("%s", err);
 	stop(x);
+	if (ret && x->takeover.pid)
+		takeover_back(&x->takeover);
 	log_set_level(LOG_LEVEL_WARNING); /* keeps the reason of the failure the last line */
 	/* The next start would adopt an empty store that never served, and load no snapshot. */
 	if (ret && x->fresh && !x->bpf.adopted && !o->adopt)
@@ -760,19 +797,16 @@ static int restore(const struct config *cfg, const struct options *o)
 	return ret != 0;
 }
 
-/*
- * Those that have the log opened again wait until the server can do that: their default action ends
- * the process, and a snapshot may be loaded for minutes.
- */
-static void hold_signals(void)
+/* Returns in a process of its own; -errno: nothing has changed. */
+static int take_over(struct xkvd *x, char *err)
 {
-	sigset_t held;
+	int ret = find_interface(x->cfg, err);
 
-	sigemptyset(&held);
-	sigaddset(&held, SIGHUP);
-	sigaddset(&held, SIGUSR1);
-	sigprocmask(SIG_BLOCK, &held, NULL);
-	signal(SIGPIPE, SIG_IGN);
+	if (!ret)
+		ret = takeover_prepare(&x->takeover, x->cfg, err, ERR_LEN);
+	if (!ret)
+		takeover_begin(&x->takeover);
+	return report(ret, err) ? ret : 0;
 }
 
 int main(int argc, char *argv[])
@@ -806,8 +840,10 @@ int main(int argc, char *argv[])
 		code = restore(x.cfg, &o);
 		break;
 	case JOB_RUN:
-		hold_signals();
-		code = run(&x, &o);
+		if (o.upgrade && take_over(&x, err))
+			code = 1;
+		else
+			code = run(&x, &o);
 	}
 	config_free(x.cfg);
 	return code;

@@ -24,6 +24,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -50,6 +51,7 @@ pytest.register_assert_rewrite("respserver", "certificates")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def needs_http():
@@ -372,6 +374,38 @@ def stores_are_sound():
             assert checked.returncode in (0, 2), f"xkv check:\n{checked.stdout}{checked.stderr}"
 
 
+class Child:
+    """A process that became a child of this one when its parent had ended; as Popen has it."""
+
+    def __init__(self, pid):
+        self.pid, self.returncode = pid, None
+
+    def poll(self):
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout=60.0):
+        end = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired(["xkvd"], timeout)
+            time.sleep(0.01)
+        return self.returncode
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self):
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+
 class Xkvd:
     """One daemon on a bed.  It keeps its directories over stop() and start()."""
 
@@ -456,6 +490,38 @@ class Xkvd:
     def restart(self):
         self.stop()
         return self.start()
+
+    def holder(self):
+        """The process that has the store, whoever that is; 0: none has."""
+        here = os.stat(self.pins)
+        name = f"{os.major(here.st_dev):02x}:{os.minor(here.st_dev):02x}:{here.st_ino}"
+        locks = [line.split() for line in Path("/proc/locks").read_text("ascii").splitlines()]
+        return next((int(lock[4]) for lock in locks if lock[5] == name), 0)
+
+    def upgrade(self, *options):
+        """
+        `xkvd --upgrade`, with these options besides: exit status and standard error of what was
+        called. Whoever has the store afterwards is the daemon.
+        """
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # the daemon becomes ours
+        argv = self.argv()
+        at = next(i for i, word in enumerate(argv) if str(word).endswith("/xkvd")) + 1
+        with tempfile.TemporaryFile() as said, self.log_path.open("ab") as log:
+            called = self.bed.popen("server", *argv[:at], "--upgrade", *argv[at:], "--logfile",
+                                    self.log_path, *options, stdin=subprocess.DEVNULL, stdout=log,
+                                    stderr=said)
+            called.wait(60 * PATIENCE)
+            said.seek(0)
+            text = said.read().decode()
+        self.follow()
+        return called.returncode, text
+
+    def follow(self):
+        """The daemon is who has the store now."""
+        pid = self.holder()
+        if pid and pid != self.process.pid:
+            self.process.wait(10 * PATIENCE)
+            self.process = Child(pid)
 
     def detach(self, check=True):
         return self.bed.run("server", BUILD / "xkvd", "--detach", "--interface", "xkv0",

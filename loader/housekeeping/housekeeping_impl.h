@@ -15,7 +15,7 @@ struct housekeeping {
 	ev_async log_told;     /* the write log has more on disk, or cannot be written */
 	ev_timer log_wait_end; /* when the patience of the first of log_waiters ends */
 	ev_async room_made;    /* for a command that needs much, or it is somebody else's turn */
-	ev_signal on_term, on_int, on_usr1, on_hup;
+	ev_signal on_term, on_int, on_usr1, on_usr2, on_hup;
 	/* of save-schedule: what next_save was computed from, and when it was looked at last */
 	struct save_time schedule[CONFIG_MAX_SCHEDULE];
 	time_t looked_at;
@@ -30,7 +30,10 @@ void saves_end(struct housekeeping *h);
 void expiry_begin(struct housekeeping *h);
 void expiry_end(struct housekeeping *h);
 
-/* SIGTERM and SIGINT end the server, SIGUSR1 and SIGHUP open the log again. */
+/*
+ * SIGTERM and SIGINT end the server, SIGUSR2 for another xkvd that goes on (kernel/takeover.h);
+ * SIGUSR1 and SIGHUP open the log again.
+ */
 void signals_begin(struct housekeeping *h);
 /* So that another server of this process can have them. */
 void signals_end(struct housekeeping *h);

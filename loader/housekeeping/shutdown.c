@@ -2,6 +2,7 @@
 /* Signals, and shutdown. */
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "persist/snapshot.h"
 #include "persist/writelog.h"
 #include "util/clock.h"
+#include "util/handed.h"
 #include "util/log.h"
 
 #define SECOND_SIGNAL_SECONDS 60
@@ -70,6 +72,8 @@ static void finish_rounds(struct server *s)
 /* ... and what was done is acknowledged. */
 void replies_send_last(struct server *s)
 {
+	if (s->udp && !s->busy)
+		udp_finish(s->udp);
 	if (!writelog_wait())
 		return;
 	for (unsigned int i = 0; i < s->worker_count && !s->busy; i++)
@@ -129,6 +133,33 @@ static void on_exit_signal(struct ev_loop *loop, ev_signal *w, int events)
 	server_shutdown(s, SHUTDOWN_BY_RULES, false);
 }
 
+/*
+ * Nothing is saved: the store and the sockets go on, and what is to be saved still is.  Functions
+ * are in our memory, and else in the last snapshot only.
+ */
+static void hand_functions(void)
+{
+	size_t len;
+	void *records = snapshot_functions(&len);
+
+	if (records)
+		handed_give(records, len);
+	free(records);
+}
+
+static void on_successor_signal(struct ev_loop *loop, ev_signal *w, int events)
+{
+	struct server *s = ((struct housekeeping *)w->data)->srv;
+
+	(void)loop;
+	(void)events;
+	worker_take_all(s->worker[0]);
+	log_notice("received SIGUSR2, another xkvd goes on");
+	s->succeeded = true;
+	server_shutdown(s, SHUTDOWN_NOSAVE, true);
+	hand_functions();
+}
+
 static void on_reopen_signal(struct ev_loop *loop, ev_signal *w, int events)
 {
 	struct server *s = ((struct housekeeping *)w->data)->srv;
@@ -163,13 +194,14 @@ void signals_begin(struct housekeeping *h)
 	init_signal(h, &h->on_term, on_exit_signal, SIGTERM);
 	init_signal(h, &h->on_int, on_exit_signal, SIGINT);
 	init_signal(h, &h->on_usr1, on_reopen_signal, SIGUSR1);
+	init_signal(h, &h->on_usr2, on_successor_signal, SIGUSR2);
 	init_signal(h, &h->on_hup, on_reopen_signal, SIGHUP);
 	signal(SIGPIPE, SIG_IGN); /* also where main() is another one, in tests */
 }
 
 void signals_end(struct housekeeping *h)
 {
-	ev_signal *watchers[] = { &h->on_term, &h->on_int, &h->on_usr1, &h->on_hup };
+	ev_signal *watchers[] = { &h->on_term, &h->on_int, &h->on_usr1, &h->on_usr2, &h->on_hup };
 
 	for (unsigned int i = 0; i < sizeof(watchers) / sizeof(watchers[0]); i++)
 		ev_signal_stop(h->srv->loop, watchers[i]);

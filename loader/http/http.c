@@ -22,6 +22,7 @@
 
 #include "relay.h"
 #include "util/clock.h"
+#include "util/handed.h"
 #include "util/log.h"
 #include "util/thread.h"
 
@@ -653,12 +654,25 @@ static void *http_main(void *arg)
 
 /* ---- life -------------------------------------------------------------------------- */
 
+/* A socket that is bound there; -1 with errno. */
+static int bind_to(const struct addrinfo *ai)
+{
+	int on = 1, fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) &&
+	    !bind(fd, ai->ai_addr, ai->ai_addrlen))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
 static int listen_at(const struct config *cfg, char *err, size_t err_len)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
 				  .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV };
-	int on = 1, fd, ret = 0;
 	struct addrinfo *ai;
+	int ret = 0, fd;
 	char port[8];
 
 	snprintf(port, sizeof(port), "%u", cfg->http_port);
@@ -667,9 +681,10 @@ static int listen_at(const struct config *cfg, char *err, size_t err_len)
 			 cfg->http_bind);
 		return -EINVAL;
 	}
-	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
-	    bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, BACKLOG)) {
+	fd = handed_claim(SOCK_STREAM, ai->ai_addr, ai->ai_addrlen);
+	if (fd < 0)
+		fd = bind_to(ai);
+	if (fd < 0 || listen(fd, BACKLOG)) {
 		ret = -errno;
 		snprintf(err, err_len, "cannot listen on %s port %u (http-port): %s%s",
 			 cfg->http_bind, cfg->http_port, strerror(-ret),

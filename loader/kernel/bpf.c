@@ -551,11 +551,13 @@ static void pin_iterators(const struct bpf *b, const struct config *cfg)
 	bpf_object__close(object);
 }
 
-static int open_maps(struct bpf *b, const struct config *cfg, struct replaced *old, char *err,
-		     size_t err_len)
+/* Maps and programs; nothing is pinned yet. */
+static int load(struct bpf *b, const struct config *cfg, struct replaced *old, char *err,
+		size_t err_len)
 {
 	int ret;
 
+	memset(old, -1, sizeof(*old));
 	b->object = open_object(BPF_PROG_TYPE_SYSCALL);
 	if (!b->object)
 		return fail(-errno, err, err_len, "cannot open the BPF object: %s",
@@ -576,22 +578,63 @@ static int open_maps(struct bpf *b, const struct config *cfg, struct replaced *o
 	b->run = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_run"));
 	b->slots = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_slots"));
 	b->commit = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_commit"));
-	ret = b->adopted ? pin_scratch(b, cfg, old, err, err_len) : pin_maps(b, cfg, err, err_len);
-	if (!ret)
-		pin_iterators(b, cfg);
-	return ret;
+	return 0;
+}
+
+static void close_replaced(const struct replaced *old)
+{
+	for (int id = 0; id < BPF_MAPS; id++)
+		if (old->fd[id] >= 0)
+			close(old->fd[id]);
 }
 
 static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
 	struct replaced old;
+	int ret = load(b, cfg, &old, err, err_len);
+
+	if (!ret)
+		ret = b->adopted ? pin_scratch(b, cfg, &old, err, err_len)
+				 : pin_maps(b, cfg, err, err_len);
+	if (!ret)
+		pin_iterators(b, cfg);
+	close_replaced(&old);
+	return ret;
+}
+
+/* Does the kernel take the program for the interface?  It is on none yet. */
+static int try_xdp(const struct bpf *b, char *err, size_t err_len)
+{
+	struct bpf_object *object = bpf_open_xdp(b, XDP_PROG);
+	int ret = object ? bpf_object__load(object) : -errno;
+
+	bpf_object__close(object);
+	return ret ? fail(ret, err, err_len, "cannot load the XDP program: %s%s", strerror(-ret),
+			  load_hint(ret))
+		   : 0;
+}
+
+int bpf_try(const struct config *cfg, char *err, size_t err_len)
+{
+	struct bpf b = { .lock = -1 };
+	struct replaced old;
 	int ret;
 
-	memset(&old, -1, sizeof(old));
-	ret = open_maps(b, cfg, &old, err, err_len);
-	for (int id = 0; id < BPF_MAPS; id++)
-		if (old.fd[id] >= 0)
-			close(old.fd[id]);
+	bpf_log_through_ours();
+	ret = bpf_check_kernel(err, err_len);
+	if (!ret)
+		ret = bpf_check_pin_dir(cfg->pin_dir, err, err_len);
+	if (!ret)
+		ret = upgrade_check(cfg, err, err_len);
+	if (ret)
+		return ret;
+	ret = load(&b, cfg, &old, err, err_len);
+	if (!ret && !b.adopted)
+		ret = fail(-ENOENT, err, err_len, "%s holds no maps of xkv", cfg->pin_dir);
+	if (!ret && cfg->interface_count)
+		ret = try_xdp(&b, err, err_len);
+	close_replaced(&old);
+	bpf_close(&b);
 	return ret;
 }
 

@@ -58,6 +58,12 @@ bool bpf_is_pinned(const struct config *cfg);
 /* Makes the maps and pins them in cfg->pin_dir, or adopts the ones that are pinned there. */
 int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len);
 
+/*
+ * Would bpf_open() adopt what is pinned, and does the kernel take our programs?  For a store that
+ * another xkvd has locked: changes nothing.  0, or -errno with a sentence.
+ */
+int bpf_try(const struct config *cfg, char *err, size_t err_len);
+
 /* Closes the descriptors.  What is pinned or attached stays. */
 void bpf_close(struct bpf *b);
 

@@ -109,15 +109,26 @@ static int remove_half_made(const struct config *cfg, const struct head *head, c
 	return ret;
 }
 
+static bool is_other(const struct head *head)
+{
+	return head && head->layout && head->layout != XKV_DATA_VERSION;
+}
+
+int upgrade_check(const struct config *cfg, char *err, size_t err_len)
+{
+	const struct head *head = head_open(cfg);
+	int ret = is_other(head) ? refuse(cfg, head, err, err_len) : 0;
+
+	head_close(head);
+	return ret;
+}
+
 int upgrade(const struct config *cfg, char *err, size_t err_len)
 {
 	const struct head *head = head_open(cfg);
-	int ret;
+	int ret = is_other(head) ? refuse(cfg, head, err, err_len)
+				 : remove_half_made(cfg, head, err, err_len);
 
-	if (!head || !head->layout || head->layout == XKV_DATA_VERSION)
-		ret = remove_half_made(cfg, head, err, err_len);
-	else
-		ret = refuse(cfg, head, err, err_len);
 	head_close(head);
 	return ret;
 }

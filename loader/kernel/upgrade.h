@@ -16,4 +16,7 @@
  */
 int upgrade(const struct config *cfg, char *err, size_t err_len);
 
+/* Would it refuse?  For a store that is in use; changes nothing. */
+int upgrade_check(const struct config *cfg, char *err, size_t err_len);
+
 #endif

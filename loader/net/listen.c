@@ -16,6 +16,7 @@
 #include "server_state.h"
 #include "tls.h"
 #include "unix.h"
+#include "util/handed.h"
 #include "util/log.h"
 
 #define ACCEPTS_A_ROUND 100
@@ -199,20 +200,22 @@ static void add_listener(struct server *s, enum listener_kind kind, int fd)
 static int try_listen(struct server *s, enum listener_kind kind, const struct addrinfo *ai,
 		      bool from_interface)
 {
-	int on = 1, ret, fd;
+	int on = 1, ret, fd = handed_claim(SOCK_STREAM, ai->ai_addr, ai->ai_addrlen);
+	bool bound = fd >= 0;
 
-	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (!bound)
+		fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	ret = setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (!ret && ai->ai_family == AF_INET6)
+	if (!ret && !bound && ai->ai_family == AF_INET6)
 		ret = setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
 	/* An IPv6 address of an interface that just came up may still be tentative. */
 	if (!ret && from_interface)
 		ret = ai->ai_family == AF_INET6
 			      ? setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &on, sizeof(on))
 			      : setsockopt(fd, IPPROTO_IP, IP_FREEBIND, &on, sizeof(on));
-	if (!ret)
+	if (!ret && !bound)
 		ret = bind(fd, ai->ai_addr, ai->ai_addrlen);
 	if (!ret)
 		ret = listen(fd, (int)s->cfg->tcp_backlog);
@@ -369,7 +372,7 @@ void listeners_close(struct server *s)
 
 		ev_io_stop(s->loop, &l->io);
 		close(l->io.fd);
-		if (l->kind == LISTEN_UNIX)
+		if (l->kind == LISTEN_UNIX && !s->succeeded)
 			unix_remove(s->cfg->unixsocket);
 	}
 }

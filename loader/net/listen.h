@@ -14,7 +14,7 @@ void listeners_init(struct server *s);
 void listeners_start(struct server *s);
 void listeners_stop(struct server *s);
 
-/* Also removes the file of a Unix socket. */
+/* Also removes the file of a Unix socket, unless another xkvd has that now. */
 void listeners_close(struct server *s);
 
 /* Is every address listened on that the interface gets?  Not if `bind` names addresses. */

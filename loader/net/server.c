@@ -494,7 +494,7 @@ int server_run(struct server *s)
 	if (!ret)
 		ev_run(s->loop, 0);
 	workers_end(s);
-	if (s->cfg->unixsocket[0])
+	if (s->cfg->unixsocket[0] && !s->succeeded)
 		log_notice("Removing the unix socket file.");
 	listeners_close(s);
 	log_notice("xkvd is now ready to exit, bye bye...");

@@ -87,6 +87,7 @@ struct server {
 	bool replies_wait;   /* for the disk: appendfsync always */
 	bool expiry_off;     /* DEBUG SET-ACTIVE-EXPIRE 0 */
 	bool stopping;	     /* nothing is executed any more */
+	bool succeeded;	     /* another xkvd has the sockets */
 	bool ended;	     /* workers end their loops */
 	/* executor.server_bytes, used by database/ only */
 	_Alignas(max_align_t) char commands[];

@@ -22,6 +22,7 @@
 #include "port_hint.h"
 #include "stats.h"
 #include "util/clock.h"
+#include "util/handed.h"
 #include "util/log.h"
 
 #define BATCH	       32
@@ -54,10 +55,7 @@ static int set_options(int fd, int family)
 		return -errno;
 	if (family == AF_INET)
 		return setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on)) ? -errno : 0;
-	if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) ||
-	    setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof(on)))
-		return -errno;
-	return 0;
+	return setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof(on)) ? -errno : 0;
 }
 
 /*
@@ -116,15 +114,28 @@ void udp_follow_addresses(const struct udp *udp)
 	}
 }
 
+static int bind_to(int fd, const struct addrinfo *ai)
+{
+	int on = 1;
+
+	if (ai->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)))
+		return -errno;
+	return bind(fd, ai->ai_addr, ai->ai_addrlen) ? -errno : 0;
+}
+
+/* One that was handed over may have datagrams, which are answered now. */
 static int open_socket(const struct addrinfo *ai)
 {
-	int fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), ret;
+	int fd = handed_claim(SOCK_DGRAM, ai->ai_addr, ai->ai_addrlen), ret;
+	bool bound = fd >= 0;
 
+	if (!bound)
+		fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	ret = set_options(fd, ai->ai_family);
-	if (!ret && bind(fd, ai->ai_addr, ai->ai_addrlen))
-		ret = -errno;
+	if (!ret && !bound)
+		ret = bind_to(fd, ai);
 	if (!ret)
 		return fd;
 	close(fd);
@@ -532,6 +543,12 @@ static bool answer_all(const struct udp_socket *s, uint64_t end)
 		note_duration(s->udp->durations, now - before);
 	}
 	return b->next == b->got;
+}
+
+void udp_finish(const struct udp *udp)
+{
+	for (unsigned int i = 0; i < udp->count; i++)
+		answer_all(&udp->socket[i], UINT64_MAX);
 }
 
 bool udp_readable(void *arg)

@@ -81,6 +81,9 @@ const struct xkv_op *udp_first_op(const char *request);
 /* The result at *at of a reply, and where the next one is.  False: there is none. */
 bool udp_next_result(const char *reply, size_t len, size_t *at, struct xkv_result *r);
 
+/* Answers what was read and waits for its turn: before an end. */
+void udp_finish(const struct udp *udp);
+
 /* To be called when our addresses may have changed. */
 void udp_follow_addresses(const struct udp *udp);
 

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "util/handed.h"
 #include "util/log.h"
 
 /* Removes a socket file whose server has gone.  What is there otherwise makes bind() fail. */
@@ -41,6 +42,19 @@ static int bind_and_listen(int fd, const struct sockaddr_un *addr, unsigned int 
 	return ret;
 }
 
+/* That of an xkvd whose place this one takes, if its file is still there. */
+static int claim(const struct sockaddr_un *addr, unsigned int mode, int backlog)
+{
+	int fd = handed_claim(SOCK_STREAM, (const struct sockaddr *)addr, sizeof(*addr));
+
+	if (fd >= 0 && !(mode && chmod(addr->sun_path, mode)) && !access(addr->sun_path, F_OK) &&
+	    !listen(fd, backlog))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
 static int open_socket(void)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -51,9 +65,14 @@ static int open_socket(void)
 int unix_listen(const char *path, unsigned int mode, int backlog, char *err, size_t err_len)
 {
 	struct sockaddr_un addr = { .sun_family = AF_UNIX };
-	int probe = open_socket(), fd = open_socket(), ret;
+	int probe, fd, ret;
 
 	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+	fd = claim(&addr, mode, backlog);
+	if (fd >= 0)
+		return fd;
+	probe = open_socket();
+	fd = open_socket();
 	if (probe >= 0)
 		remove_stale(probe, &addr);
 	ret = fd < 0 ? fd : bind_and_listen(fd, &addr, mode, backlog);

@@ -35,6 +35,7 @@
 #include "store/feed.h"
 #include "store/store.h"
 #include "util/clock.h"
+#include "util/handed.h"
 #include "util/log.h"
 #include "util/thread.h"
 #include "writelog.h"
@@ -1157,7 +1158,8 @@ void snapshot_load_functions(const struct config *cfg)
 	int ret, dir_fd;
 
 	init_once();
-	ret = read_functions(&job, &found);
+	found.bytes = handed_given(&found.len);
+	ret = found.bytes ? 0 : read_functions(&job, &found);
 	if (!ret) {
 		snapshot_set_functions(found.bytes, found.len);
 		return;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static bool has_file(pid_t pid, process_file_fn *fn, void *arg)
+bool process_has_file(pid_t pid, process_file_fn *fn, void *arg)
 {
 	char path[64], target[64];
 	const struct dirent *entry;
@@ -34,7 +34,7 @@ pid_t process_with_file(process_file_fn *fn, void *arg)
 
 	while (d && !pid && (entry = readdir(d))) {
 		pid = (pid_t)strtol(entry->d_name, NULL, 10); /* 0: not a process */
-		if (pid && !has_file(pid, fn, arg))
+		if (pid && !process_has_file(pid, fn, arg))
 			pid = 0;
 	}
 	if (d)

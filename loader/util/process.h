@@ -12,6 +12,8 @@
  */
 typedef bool process_file_fn(void *arg, pid_t pid, const char *fd, const char *target);
 
+/* Has the process a file open for which `fn` says so?  Thread safe. */
+bool process_has_file(pid_t pid, process_file_fn *fn, void *arg);
 /* The first process that has a file open for which `fn` says so; 0 = none.  Thread safe. */
 pid_t process_with_file(process_file_fn *fn, void *arg);
 

@@ -3,7 +3,7 @@
  * xkvd without BPF: the RESP front end, configuration, snapshots and log on the store of
  * userstore.c.  Takes xkvd's directives; needs no root.  RESPD_PAGES in the environment limits the
  * store's pages, so that it gets full.
- * SIGUSR2 holds walks over the store, and lets them go on again, so that a
+ * SIGWINCH holds walks over the store, and lets them go on again, so that a
  * save lasts as long as a test wants.
  * RESPD_AHEAD in the environment: seconds that its calendar is ahead of the clock.
  */
@@ -78,7 +78,7 @@ static int hold_fd(void)
 	sigset_t set;
 
 	sigemptyset(&set);
-	sigaddset(&set, SIGUSR2);
+	sigaddset(&set, SIGWINCH);
 	if (sigprocmask(SIG_BLOCK, &set, NULL))
 		return -1;
 	return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
@@ -122,7 +122,7 @@ static int serve(struct store *st, const struct config **cfg, const char *file, 
 	if (housekeeping_begin(s))
 		ret = fail("out of memory");
 	else if (hold.fd < 0 || server_add_fd(s, hold.fd, USES_CONTEXT, on_hold_signal, &hold))
-		ret = fail("cannot catch SIGUSR2");
+		ret = fail("cannot catch SIGWINCH");
 	else
 		ret = server_listen(s, err, sizeof(err)) ? fail(err) : server_run(s);
 	housekeeping_end(s);

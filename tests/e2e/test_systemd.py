@@ -65,8 +65,8 @@ class Machine:
         self.process = subprocess.Popen(
             ["systemd-nspawn", "--quiet", "--boot", "--directory", self.root, "--register=no",
              "--keep-unit", "--private-network", "--capability=all", "--console=pipe",
-             "--system-call-filter=bpf perf_event_open", "--machine", f"xkv{os.getpid()}",
-             "systemd.unit=basic.target"],
+             "--system-call-filter=bpf perf_event_open pidfd_getfd",
+             "--machine", f"xkv{os.getpid()}", "systemd.unit=basic.target"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for(self.is_up, 60, "systemd to boot")
         self("sh", "-ec", PREPARE)
@@ -119,7 +119,7 @@ def machine(privileged, tmp_path):
 
 
 def test_the_service(machine):
-    """Start, kill -9, stop, a wrong configuration, the snapshot job; the driver goes on."""
+    """Start, reload, kill -9, stop, a wrong configuration, the snapshot job; the driver goes on."""
     machine.unit("start")
     pid = machine.show("MainPID")
     assert machine("stat", "-c", "%U", f"/proc/{pid}", "/sys/fs/bpf/xkv").stdout == "xkv\nxkv\n"
@@ -131,6 +131,15 @@ def test_the_service(machine):
     before = int(machine.tcp("info", "xkv").partition("xkv_replies:")[2].split()[0])
     assert machine.udp("get", "k") == "1"
     assert int(machine.tcp("info", "xkv").partition("xkv_replies:")[2].split()[0]) > before
+
+    machine.unit("reload")
+    before, pid = pid, machine.show("MainPID")
+    assert pid != before and machine.unit("is-active") == "active"
+    assert machine.show("NRestarts") == "0" and machine.tcp("get", "k") == "1"
+    machine.configure(CONFIG + "nonsense 1\n")
+    assert machine("systemctl", "reload", "xkvd", check=False).returncode == 1
+    assert machine.show("MainPID") == pid and machine.tcp("get", "k") == "1"
+    machine.configure(CONFIG)
 
     machine("kill", "-9", pid)
     assert machine.udp("set", "k", "2") == "OK"

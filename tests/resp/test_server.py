@@ -246,7 +246,7 @@ def test_one_save_at_a_time(tmp_path):
         assert b"rdb_bgsave_in_progress:1" in info and b"rdb_current_bgsave_time_sec:0" in info
         assert b"current_save_keys_total:1\r\ncurrent_save_keys_processed:0" in info
         assert c.call("SET", "k", "w") == b"+OK\r\n"
-        daemon.process.send_signal(signal.SIGUSR2)
+        daemon.process.send_signal(signal.SIGWINCH)
         wait_for(lambda: b"rdb_bgsave_in_progress:0" in c.call("INFO", "persistence"), "the save")
         assert c.call("SAVE") == b"+OK\r\n"
     assert daemon.stop() == 0
@@ -264,7 +264,7 @@ def test_others_are_served_during_save(tmp_path):
         assert c.call("SAVE") == b"-ERR Background save already in progress\r\n"
         assert c.call("EXISTS", "a", "b") == b":1\r\n"
         saver.send(encode("SET", "c", "x" * 100_000))
-        daemon.process.send_signal(signal.SIGUSR2)
+        daemon.process.send_signal(signal.SIGWINCH)
         assert [saver.reply() for _ in range(3)] == [b"+OK\r\n"] * 3
         assert (tmp_path / "dump.rdb").exists() and c.call("EXISTS", "b", "c") == b":2\r\n"
         hold_walks(daemon)
@@ -272,7 +272,7 @@ def test_others_are_served_during_save(tmp_path):
         wait_for(lambda: b"rdb_bgsave_in_progress:1" in c.call("INFO", "persistence"), "SAVE")
         gone.close()
         wait_for(lambda: b"connected_clients:2" in c.call("INFO", "clients"), "the client to go")
-        daemon.process.send_signal(signal.SIGUSR2)
+        daemon.process.send_signal(signal.SIGWINCH)
         wait_for(lambda: b"rdb_bgsave_in_progress:0" in c.call("INFO", "persistence"), "the save")
         assert c.call("SAVE") == b"+OK\r\n"
         (tmp_path / "dump.rdb").unlink()
@@ -360,8 +360,8 @@ def test_what_strangers_may_send(tmp_path, stock_redis):
 
 
 def hold_walks(daemon):
-    daemon.process.send_signal(signal.SIGUSR2)
-    wait_for(lambda: "walks are held" in daemon.log(), "SIGUSR2")
+    daemon.process.send_signal(signal.SIGWINCH)
+    wait_for(lambda: "walks are held" in daemon.log(), "SIGWINCH")
 
 
 def test_systemd_notification(tmp_path, monkeypatch):

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * `xkvd --upgrade`: this xkvd takes the place of the one that runs on the same pin directory.  That
+ * one may be of another version, and helps only in that it ends when it is told to.
+ *
+ *	takeover_prepare(&t, cfg, err, ...);	refuses what cannot be done; nothing has changed
+ *	takeover_begin(&t);			goes on in a process of its own, of no terminal
+ *	takeover_end_other(&t);			from here on the driver alone answers
+ *	...					starts as ever; net/ and http/ get the sockets
+ *	takeover_done(&t);			or takeover_back(&t), if it could not start
+ */
+#ifndef XKV_TAKEOVER_H
+#define XKV_TAKEOVER_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "config/config.h"
+
+struct takeover {
+	pid_t pid; /* of the other one; 0: nobody's place is taken */
+	int pidfd;
+	int signal;   /* that ends it */
+	int exe, cwd; /* its program and its directory, ... */
+	char **argv;  /* ... and its arguments; owned */
+	int told;     /* a pipe to the process that was called */
+};
+
+/*
+ * Finds the process, and looks whether it can be followed: by its rights, by the layout of its
+ * maps, and by the verifier.  Takes its sockets (util/handed.h).  0, or -errno with a sentence.
+ */
+int takeover_prepare(struct takeover *t, const struct config *cfg, char *err, size_t err_len);
+
+/*
+ * Forks.  Returns in the new process; the one that was called ends when that one serves (0) or has
+ * ended (1).
+ */
+void takeover_begin(struct takeover *t);
+
+/*
+ * Tells systemd, and the other one, and waits until that one has ended: it answers what it has
+ * accepted, syncs its log, and leaves the store.  As long as it takes.
+ */
+void takeover_end_other(const struct takeover *t);
+
+/* This one serves. */
+void takeover_done(struct takeover *t);
+
+/*
+ * Becomes the other program again, with its arguments, over the same store.  Returns if that does
+ * not work.
+ */
+void takeover_back(const struct takeover *t);
+
+#endif
