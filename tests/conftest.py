@@ -719,7 +719,8 @@ class StockRedis:
             shutil.copy(file, place / "dump.rdb")
         self.process = subprocess.Popen(
             ["redis-server", "--port", "0", "--unixsocket", str(place / "s"), "--dir", str(place),
-             "--save", "", "--logfile", str(place / "log")], stdin=subprocess.DEVNULL)
+             "--save", "", "--enable-debug-command", "yes",
+             "--logfile", str(place / "log")], stdin=subprocess.DEVNULL)
         self.client = redis.Redis(unix_socket_path=str(place / "s"))
 
         def ready():

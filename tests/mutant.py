@@ -18,5 +18,5 @@ def build_mutant(to, changes):
     # Not a part of the make that may have started the tests.
     env = {name: value for name, value in os.environ.items() if name[:4] not in ("MAKE", "MFLA")}
     run("make", "-s", "-j2", "-C", to, "BUILD=build", "CFLAGS=-O1", "build/xkvd", env=env,
-        timeout=50)
+        timeout=150)
     return to / "build"

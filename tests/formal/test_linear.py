@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 30
+# tests/run: seconds 42
 # tests/run: once
 # tests/run: timeout 1500
 """Is there one order of all that clients of both front ends did to a key?  Porcupine looks for it.
@@ -7,9 +7,10 @@
 tests/formal/linear/ is the program (Go): it records what clients do to few keys while neighbours
 come and go, and has each key's history judged; with transactions, the history of each group of
 keys.  Here it runs on a test bed, and xkvd is killed meanwhile; all of that with packets served one
-by one, and in bulks.  XKV_LINEAR_SECONDS is how long
-each of these takes (`make linear`: some minutes; default 5 seconds), XKV_LINEAR_SEED repeats what
-the clients ask for, XKV_LINEAR_REPORTS is where pictures of failures go.
+by one, and in bulks.  The same in front of a Redis, whose connections are late, and cut.
+XKV_LINEAR_SECONDS is how long each of these takes (`make linear`: some minutes; default 5 seconds),
+XKV_LINEAR_SEED repeats what the clients ask for, XKV_LINEAR_REPORTS is where pictures of failures
+go.
 """
 import os
 import random
@@ -196,6 +197,86 @@ def test_linearizable_while_entries_are_evicted(xkvd_both, program, tmp_path):
     judge_evicted(daemon, Linear(program, daemon, tmp_path, seconds, "-evictions"), seconds)
 
 
+# ---- in front of a Redis -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def front(xkvd, stock, program, tmp_path):
+    """
+    xkvd in front of a Redis, and a client of that.  Between them each connection is late now and
+    then.
+    """
+    behind = stock()
+    path = behind.connection_pool.connection_kwargs["path"]
+    with subprocess.Popen([program, "-relay", tmp_path / "s", "-behind", path, "-seed", str(SEED)],
+                          stdin=subprocess.DEVNULL) as relay:
+        daemon = xkvd("--upstream", f"unix://{tmp_path}/s", "--save", "", "--max-keys", "16384",
+                      "--maxmemory-policy", "allkeys-lfu")
+        wait_for(lambda: b"upstream_up:1" in figures_of(daemon), what="the upstream")
+        yield daemon, behind
+        relay.kill()
+
+
+def figures_of(daemon):
+    with daemon.redis() as c:
+        return c.execute_command("XKV", "INFO", "upstream")
+
+
+def cut_again_and_again(behind, linear):
+    """The Redis stands still for a moment, and cuts connections with commands under way."""
+    rng = random.Random(SEED)
+    wait_for(lambda: "clients work" in linear.log.read_text(), 20, "the clients begin")
+    while linear.works():
+        time.sleep(rng.uniform(0.1, 0.4))
+        with behind.pipeline(transaction=False) as at_once:
+            at_once.execute_command("DEBUG", "SLEEP", rng.choice(["0", "0.02"]))
+            at_once.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            at_once.execute()
+
+
+FRONT = ("-front", "-neighbours", 300, "-resp-clients", 8)
+
+
+def least_in_front(seconds):
+    return ("-least-udp", int(300 * seconds), "-least-resp", int(300 * seconds))
+
+
+def judge_in_front(linear, seconds):
+    found, status, said = linear.result(seconds + PATIENCE + 60)
+    assert status == 0 and not found["illegal"] and not found["undecided"], said
+    assert found["operations"] > 300 * seconds
+    assert found["concurrent"] > found["operations"] / 10, "clients did not meet"
+    for kind in ("GET", "SET", "DELETE", "INCR"):
+        assert found["kinds"][kind] > 10 * seconds, kind
+    return found
+
+
+UNDRIVEN = pytest.mark.undriven("the driver answers nothing over TCP in front of a Redis")
+
+
+@UNDRIVEN
+def test_linearizable_in_front_of_a_redis(front, program, tmp_path):
+    """All clients come through xkvd, over UDP and RESP, in each way that a command may go up."""
+    seconds = SECONDS * 0.4
+    daemon, _ = front
+    linear = Linear(program, daemon, tmp_path, seconds, *FRONT, *least_in_front(seconds))
+    judge_in_front(linear, seconds)
+    figures = dict(line.split(b":") for line in figures_of(daemon).split(b"\r\n") if b":" in line)
+    for name in (b"cache_hits", b"cache_filled", b"cache_overtaken", b"barriers"):
+        assert int(figures[name]) > 10 * seconds, (name, figures)
+
+
+@UNDRIVEN
+def test_linearizable_while_the_upstream_is_lost(front, program, tmp_path):
+    """What is under way has an unknown outcome then, all else an order."""
+    seconds = SECONDS * 0.4
+    daemon, behind = front
+    linear = Linear(program, daemon, tmp_path, seconds, *FRONT, *least_in_front(seconds / 2))
+    cut_again_and_again(behind, linear)
+    found = judge_in_front(linear, seconds / 2)
+    assert found["lost"] > 0, "nothing was under way when connections were cut"
+
+
 # ---- transactions ------------------------------------------------------------------------------
 
 # Groups of three keys.
@@ -279,4 +360,29 @@ def test_fails_without_a_check_of_transactions(xkvd, program, tmp_path, monkeypa
     monkeypatch.setattr(conftest, "BUILD", build_mutant(tmp_path / "mutant", {name: change}))
     found, status, said = Linear(program, xkvd(*STORE), tmp_path, 60, *GROUPS, "-keys",
                                  1).result(150)
+    assert status == 1 and found["illegal"] > 0 and "no order of" in said, said
+
+
+# What a write that passes has to do to the cache, taken out.
+FRONT_MUTANTS = {
+    "the entry stays until the write is announced": (
+        "loader/proxy/cache.c", "g->key[g->count++] = k;\n\tcache_drop(x, name, len);",
+        "g->key[g->count++] = k;"),
+    "what a fill brings is kept while a write is under way": (
+        "loader/proxy/fill.c", ".keeps = !key->writes && !key->filled,",
+        ".keeps = !key->filled,"),
+    "replies do not wait for what is announced": (
+        "loader/proxy/pass.c", "TAILQ_INSERT_TAIL(&x->unordered, q, waits);",
+        "passed_end(q);"),
+}
+
+
+@UNDRIVEN
+@pytest.mark.skipif(not LONG, reason="takes a build: make linear")
+@pytest.mark.parametrize("change", FRONT_MUTANTS.values(), ids=FRONT_MUTANTS)
+def test_fails_without_a_rule_of_the_cache(request, program, tmp_path, monkeypatch, change):
+    name, *change = change
+    monkeypatch.setattr(conftest, "BUILD", build_mutant(tmp_path / "mutant", {name: change}))
+    daemon, _ = request.getfixturevalue("front")
+    found, status, said = Linear(program, daemon, tmp_path, 40, *FRONT).result(150)
     assert status == 1 and found["illegal"] > 0 and "no order of" in said, said

@@ -31,6 +31,8 @@ type options struct {
 	seed                       int64
 	timeout, checkTimeout      time.Duration
 	evictions, transactions    bool
+	front                      bool
+	relay, behind              string
 }
 
 func parseOptions() options {
@@ -50,6 +52,9 @@ func parseOptions() options {
 	flag.DurationVar(&o.timeout, "timeout", 250*time.Millisecond, "wait for a reply over UDP")
 	flag.DurationVar(&o.checkTimeout, "check-timeout", 20*time.Second, "of the judgement of one key")
 	flag.BoolVar(&o.evictions, "evictions", false, "the server may drop keys at any time")
+	flag.BoolVar(&o.front, "front", false, "the server is in front of a Redis")
+	flag.StringVar(&o.relay, "relay", "", "pass on what comes to this socket, late")
+	flag.StringVar(&o.behind, "behind", "", "the socket of the Redis")
 	flag.BoolVar(&o.transactions, "transactions", false, "transactions, on so many -keys groups")
 	flag.IntVar(&o.skewed, "skewed", 10, "percent of ATOMIC: aim at write skew")
 	flag.IntVar(&o.large, "large", 10, "percent of those with other keys, too: thousands")
@@ -151,6 +156,9 @@ func (r *run) batch(number int, d frontend, g *generator, note func(outcome)) er
 	batch := g.batch(r.keys)
 	err := d.do(batch)
 	for _, o := range batch {
+		if r.front { // versions are the cache's, and it rounds what is left down
+			o.tellsMeta, o.version = false, 0
+		}
 		note(o.outcome)
 		r.keys.done(o.key, o.entry(number), o.outcome, o.kind == opGet)
 		o.key.tell(o.version)
@@ -218,14 +226,16 @@ func (r *run) begin() error {
 	for i := 0; i < r.clients+r.respClients; i++ {
 		i := i
 		if i >= r.clients {
-			r.spawn(func() { r.client(i, r.dialRESP(), &generator{rng: chance(i), resp: true, large: r.large, knows: resp}) })
+			r.spawn(func() {
+				r.client(i, r.dialRESP(), &generator{rng: chance(i), resp: true, front: r.front, large: r.large, knows: resp})
+			})
 			continue
 		}
 		d, err := r.dialUDP(i, r.timeout)
 		if err != nil {
 			return err
 		}
-		g := &generator{rng: chance(i), skewed: r.skewed, knows: udp}
+		g := &generator{rng: chance(i), front: r.front, skewed: r.skewed, knows: udp}
 		r.spawn(func() { r.client(i, d, g) })
 	}
 	return r.beginChurn(chance)
@@ -294,6 +304,10 @@ func (r *run) result(c *checker) map[string]interface{} {
 
 func main() {
 	r := &run{options: parseOptions(), errors: make(chan error, 1)}
+	if r.relay != "" {
+		fmt.Fprintln(os.Stderr, "linear:", relay(r.relay, r.behind, r.seed))
+		os.Exit(2)
+	}
 	os.Exit(r.main())
 }
 

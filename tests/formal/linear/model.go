@@ -60,6 +60,7 @@ const (
 type request struct {
 	kind                 kind
 	frontend             string
+	way                  way // over RESP
 	nx, xx, keepTTL, cas bool
 	old                  bool   // the result carries the value that was there
 	value                string // SET, APPEND
@@ -319,6 +320,9 @@ func shorten(value string) string {
 // describe says in one line what was asked and what was answered.
 func describe(key int64, q *request, r *reply) string {
 	words := []string{q.frontend, kindNames[q.kind]}
+	if q.way != plain {
+		words = append(words, wayNames[q.way])
+	}
 	if q.kind == opSet || q.kind == opAppend {
 		text, _ := describeValue(key, q.value)
 		words = append(words, text)

@@ -133,7 +133,9 @@ func (d *respDoor) read() (a answer, err error) {
 func (d *respDoor) do(batch []*op) error {
 	var out []byte
 	for _, o := range batch {
-		out = append(out, appendCommand(nil, command(o.key.name, &o.request)...)...)
+		for _, words := range commands(o.key.name, &o.request) {
+			out = appendCommand(out, words...)
+		}
 	}
 	stamp(batch)
 	d.conn.SetDeadline(time.Now().Add(respTimeout))
@@ -142,7 +144,7 @@ func (d *respDoor) do(batch []*op) error {
 		return nil
 	}
 	for _, o := range batch {
-		a, err := d.read()
+		a, err := d.readReply(o)
 		if err != nil {
 			d.drop()
 			return nil
@@ -201,6 +203,10 @@ func (o *op) takeError(text string) error {
 		o.outcome = overflow
 	case strings.HasPrefix(text, "OOM "), strings.HasPrefix(text, "BUSY "), strings.HasPrefix(text, "LOADING "):
 		o.outcome = refused
+	case strings.HasPrefix(text, noUpstream):
+		o.outcome = refused
+	case strings.HasPrefix(text, lostUpstream):
+		o.reply = reply{ret: never}
 	default:
 		return fmt.Errorf("RESP %s: -%s", kindNames[o.kind], text)
 	}

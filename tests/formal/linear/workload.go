@@ -20,8 +20,9 @@ var frontendName = map[bool]string{false: "udp", true: "resp"}
 type generator struct {
 	rng    *rand.Rand
 	resp   bool
-	skewed int // percent of ATOMIC datagrams
-	large  int // percent of transactions with fillers
+	front  bool // in front of a Redis: without what is about versions, and in different ways
+	skewed int  // percent of ATOMIC datagrams
+	large  int  // percent of transactions with fillers
 	knows  [kinds]bool
 }
 
@@ -72,6 +73,20 @@ func (g *generator) batch(ks *book[*key]) []*op {
 
 // request makes up an operation on a key.
 func (g *generator) request(k *key) request {
+	q := g.usual(k)
+	if !g.front {
+		return q
+	}
+	if g.resp {
+		q.way = wayOf(g.rng, &q)
+		return q
+	}
+	q.cas, q.old = false, false
+	q.xx = q.xx && q.kind == opSet
+	return q
+}
+
+func (g *generator) usual(k *key) request {
 	q := request{kind: g.kind(mixes[k.style])}
 	switch q.kind {
 	case opSet:
