@@ -48,7 +48,7 @@ static void reply_has(struct caller *c, bool has)
 
 static void wait_for_log(struct caller *c, uint64_t end_ns)
 {
-	caller_wait(c, &c->srv->log_waiters);
+	caller_block(c, &c->srv->log_waiters);
 	if (end_ns)
 		server_wake_log_waiters(c->srv, end_ns);
 }

@@ -25,11 +25,17 @@ void caller_wait(struct caller *c, struct waiters *w)
 	c->waits = true;
 }
 
+void caller_block(struct caller *c, struct waiters *w)
+{
+	caller_wait(c, w);
+	c->blocks = true;
+}
+
 void caller_wait_no_more(struct caller *c)
 {
 	if (c->waits)
 		LIST_REMOVE(c, waiting);
-	c->waits = false;
+	c->waits = c->blocks = false;
 }
 
 void waiters_wake(struct waiters *w)

@@ -66,6 +66,7 @@ struct caller {
 	LIST_ENTRY(caller) monitors; /* those that have sent MONITOR; of pubsub/ */
 	LIST_ENTRY(caller) waiting;  /* of `waiters`, if it `waits` */
 	bool waits;		     /* its call is unfinished, and is not to be resumed yet */
+	bool blocks;		     /* that may be for ever: it ends with what its client sends */
 	/* executor.caller_bytes, used by database/ only */
 	_Alignas(max_align_t) char commands[];
 };
@@ -89,6 +90,8 @@ void caller_run(struct caller *c, const struct call *call);
  * may be closed (executor.cancel() ends the wait).  Not within EXEC or a script.
  */
 void caller_wait(struct caller *c, struct waiters *w);
+/* The same for what Redis calls blocking: a client that sends no more is closed, as there. */
+void caller_block(struct caller *c, struct waiters *w);
 /* Ends the wait, if the caller waits, without resuming its call. */
 void caller_wait_no_more(struct caller *c);
 /* Resumes the calls of all that wait there; each may wait again. */

@@ -407,7 +407,7 @@ static void read_or_wait(struct client *c)
 
 	if (c->paused)
 		worker_take_all(c->caller.worker);
-	if ((c->caller.closing && !c->stream.conn.write_needs_read) ||
+	if ((c->caller.closing && !c->stream.conn.write_needs_read) || c->sends_no_more ||
 	    c->stream.conn.read_needs_write ||
 	    (c->caller.waits && stream_pending(&c->stream) > WAITING_INPUT_MAX) ||
 	    (c->paused && server_client_memory(s) > memory_limit(s) / 2)) {
@@ -580,11 +580,19 @@ static void keep_input(struct client *c)
 	c->caller.dead = true;
 }
 
+/* Was all executed that it has sent?  What is left is the begin of a command. */
+static bool has_its_replies(const struct client *c)
+{
+	return !c->queued && !c->paused && !c->held && !c->caller.unsent &&
+	       !(c->caller.ran & RUN_UNFINISHED);
+}
+
 /* Ends the handling of each event of a client: closes it, or prepares it for the next event. */
 static void settle(struct client *c)
 {
 	c->caller.dead |= passes_output_limit(c);
 	keep_input(c);
+	c->caller.closing |= c->sends_no_more && has_its_replies(c);
 	if (c->caller.closing && !outbox(c)->bytes && !c->caller.dead) {
 		c->stream.conn.transport->finish(&c->stream.conn);
 		c->caller.dead = true;
@@ -665,6 +673,13 @@ static bool is_abandoned(struct client *c)
 	if (!c->hung_up)
 		c->hung_up = monotonic_ns();
 	return monotonic_ns() - c->hung_up > HANGUP_GRACE_NS;
+}
+
+/* Has it shut down its sending side only, and is there a reply that it may wait for? */
+static bool is_owed(struct client *c)
+{
+	return (c->held || (c->caller.waits && !c->caller.blocks)) &&
+	       connection_peer(&c->stream.conn) == PEER_SENDS_NO_MORE;
 }
 
 static void serve_input(struct client *c);
@@ -752,7 +767,8 @@ static bool receive(struct client *c)
 		return true;
 	if (n < 0)
 		note_failure(c);
-	return false;
+	c->sends_no_more = !n && is_owed(c);
+	return c->sends_no_more;
 }
 
 static void serve_input(struct client *c)

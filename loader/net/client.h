@@ -40,9 +40,10 @@ struct client {
 	bool delayed; /* a turn of it came meanwhile */
 	bool wrote;   /* a command of this round may have changed something */
 	bool reads;   /* waits for its turn to read what the connection has taken from the socket */
-	bool paused;  /* has commands left to execute, and must read replies first */
-	bool away;    /* its worker has left the lock for a call about it */
-	bool uncounted; /* it was closed, but not freed: its worker will see to the rest */
+	bool sends_no_more; /* it has shut down its sending side, and gets what it is owed */
+	bool paused;	    /* has commands left to execute, and must read replies first */
+	bool away;	    /* its worker has left the lock for a call about it */
+	bool uncounted;	    /* it was closed, but not freed: its worker will see to the rest */
 	struct caller caller;
 };
 

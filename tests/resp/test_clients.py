@@ -186,6 +186,15 @@ def test_half_closed_client_has_its_replies(filled):
         assert c.rest() == b"*0\r\n$3\r\nEND\r\n"
 
 
+@pytest.mark.parametrize("waits", ["DOCTOR", "SAVE"])
+def test_half_closed_client_has_what_a_thread_does(filled, waits):
+    with filled.connect() as c:
+        c.send(encode(waits) + encode("PING") + b"*1\r\n$4\r\nPI")
+        c.sock.shutdown(socket.SHUT_WR)
+        replies = c.rest()
+        assert replies.endswith(b"\r\n+PONG\r\n" if waits == "DOCTOR" else b"+OK\r\n+PONG\r\n")
+
+
 @pytest.mark.parametrize("count", [257, 300, 1000])
 def test_half_closed_client_has_all_rounds_replies(xkv, count):
     """A pipeline of several turns, and the end of the input right behind it."""
