@@ -17,7 +17,7 @@
 
 #include "cli.h"
 #include "hot.h"
-#include "nic.h"
+#include "doctor/nic.h"
 #include "tcp.h"
 
 #define PLACES_MAX   1024 /* CPUs, queues */

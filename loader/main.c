@@ -14,6 +14,7 @@
  *   proxy/     in front of a Redis: what passes, in which order; upstream/: the connections to it
  *   persist/   snapshots: the store to a file and back
  *   http/      console, metrics and probes for those who watch
+ *   doctor/    what of the machine and of the interface is in the way
  *   util/      log, clock, text, patterns, the machine's memory
  */
 #include <errno.h>

@@ -136,7 +136,7 @@ def page(redis, ours):
         for name in names:
             text += "| {} | {} | {} |\n".format(name.upper().replace("|", " "), *state(name, ours))
     others = ", ".join(name.upper().replace("|", " ") for name in sorted(ours - set(redis)))
-    return text + (f"\n## Of later versions\n\n{others}." + LATER)
+    return text + (f"\n## Of later versions, and xkv's own\n\n{others}." + LATER)
 
 
 def manual(ours, text):
@@ -171,7 +171,7 @@ def listed(text):
 
 def of_later_versions(text):
     """What the page says of commands that Redis 7.0 has not: their names."""
-    names = text.partition("## Of later versions\n\n")[2].partition(".\nAlso:")[0]
+    names = text.partition("## Of later versions, and xkv's own\n\n")[2].partition(".\nAlso:")[0]
     return {name.lower().replace(" ", "|") for name in names.split(", ")}
 
 

@@ -808,6 +808,7 @@ static void free_shared(struct server *s)
 	tracking_free(&shared->tracked);
 	pubsub_free(&shared->pubsub);
 	slowlog_trim(&shared->slowlog, 0);
+	examination_free(shared->examination);
 	interpreter_free(shared->lua);
 	functions_free(shared);
 }

@@ -175,10 +175,11 @@ struct shared {
 	struct tracked_keys tracked;
 	uint64_t watch_secret[2]; /* multi.c: of the tables of watched keys; 0 = not yet drawn */
 	LIST_HEAD(monitors, caller) monitors;
-	struct interpreter *lua;     /* script.c; owned, NULL = not yet made */
-	uint64_t scripts_evicted;    /* before the last SCRIPT FLUSH */
-	struct functions *functions; /* function.c; owned, NULL = not yet made */
-	struct script_run *script;   /* that is being executed; NULL = none */
+	struct interpreter *lua;	 /* script.c; owned, NULL = not yet made */
+	uint64_t scripts_evicted;	 /* before the last SCRIPT FLUSH */
+	struct functions *functions;	 /* function.c; owned, NULL = not yet made */
+	struct script_run *script;	 /* that is being executed; NULL = none */
+	struct examination *examination; /* doctor.c; owned, NULL = not yet made */
 	struct slowlog slowlog;
 	struct latency_series latency[LATENCY_EVENTS];
 	struct xkv_tcp_stats driver_base; /* driver.c: what CONFIG RESETSTAT has found */
@@ -617,6 +618,11 @@ static inline bool arg_is(const struct resp_arg *arg, const char *word)
  */
 bool check_bit_offset(struct caller *c, const struct resp_arg *arg, unsigned int unit,
 		      uint64_t *out);
+
+/* --- doctor.c --- */
+
+/* Waits for its thread, if there is one.  NULL is taken. */
+void examination_free(struct examination *e);
 
 /* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
 char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len);

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: unsanitized
+# tests/run: undriven
 # tests/run: seconds 6
 """The console at http-port, and the commands that it sends; in a browser where there is one."""
 import base64
 import concurrent.futures
 import contextlib
+import re
 import shutil
 import socket
 import time
@@ -276,6 +278,8 @@ def test_in_a_browser(daemon, own, browser, scheme):
     wait_for(lambda: "of the first\nk" in text("#answer"), "the keys of the load")
     find("[data-list=slow]").click()
     wait_for(lambda: "CONFIG SET" in text("#answer"), "the slow log")
+    find("[data-list=doctor]").click()
+    wait_for(lambda: re.search(r"^good kernel ", text("#answer"), re.M), "the findings")
 
     back = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, back.strip("rgb()").split(","))) < 200) == (scheme == "dark")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 3
 """What tells of keys and of the server: expiry times, OBJECT, MEMORY, RANDOMKEY, TIME, WAIT."""
+import json
 import random
 import re
 import shutil
@@ -9,7 +10,7 @@ import time
 from collections import Counter
 
 import pytest
-from conftest import FIRST, in_long
+from conftest import BUILD, FIRST, in_long, run
 from respserver import encode, in_kernel, in_memory, replies_test, wait_for
 
 pytest_plugins = ["respserver"]
@@ -261,3 +262,37 @@ def test_random_key_of_few_in_a_large_index(make, privileged, tmp_path):
         c.send(encode("RANDOMKEY") * 100)
         seen = Counter(c.reply() for _ in range(100))
         assert set(seen) == {b"$1\r\na\r\n", b"$1\r\nb\r\n"} and min(seen.values()) > 20, seen
+
+
+def test_doctor(kernel_daemon):
+    """The same as `xkv doctor` finds."""
+    with kernel_daemon.client(decode_responses=True) as r:
+        said = [dict(zip(point[::2], point[1::2])) for point in r.execute_command("DOCTOR")]
+    ours = [{**point, "mend": point["mend"] or None} for point in said]
+    theirs = json.loads(run(BUILD / "xkv", "-p", str(kernel_daemon.port), "doctor", "--json",
+                            check=False).stdout)["points"]
+    for points in (ours, theirs):
+        assert "xkvd" in [p["point"] for p in points]
+        for point in points:
+            point["value"] = re.sub(r"for \d+ s", "for some time", point["value"])
+    assert ours == theirs
+
+
+def test_doctor_for_many_at_once(xkv):
+    """They share what the thread finds; who hangs up meanwhile is not missed."""
+    clients = [xkv.connect() for _ in range(20)]
+    for c in clients:
+        c.send(b"DOCTOR\r\nPING\r\n")
+    for c in clients[::2]:
+        c.close()
+    for c in clients[1::2]:
+        with c:
+            assert c.reply().startswith(b"*")
+            assert c.reply() == b"+PONG\r\n"
+
+
+@pytest.mark.parametrize("commands", [[["MULTI"], ["DOCTOR"]],
+                                      [["EVAL", "return redis.call('DOCTOR')", "0"]]])
+def test_doctor_waits_for_a_thread(xkv, commands):
+    with xkv.connect() as c:
+        assert [c.call(*words) for words in commands][-1].startswith(b"-ERR")

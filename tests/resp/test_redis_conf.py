@@ -41,6 +41,7 @@ def test_shipped_file_is_taken():
 
 
 @needs_shipped
+@pytest.mark.undriven("options stand before a file")
 def test_xkvd_with_the_shipped_file(privileged, tmp_path):
     pins = f"/sys/fs/bpf/xkv-test-{PREFIX}-{secrets.token_hex(3)}"
     try:

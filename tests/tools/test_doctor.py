@@ -152,6 +152,21 @@ def examine(place, *argv):
     return done.returncode, points
 
 
+def test_several_interfaces(tmp_path):
+    """Each is looked at, and named."""
+    record(tmp_path, config(interface="eth0 eth1"))
+    for name in ("sys/class/net", "ethtool"):
+        shutil.copytree(tmp_path / name / "eth0", tmp_path / name / "eth1")
+    (tmp_path / "sys/class/net/eth1/flags").write_text("0x1002\n")
+    done = run(XKV, "doctor", "--json", "--from", tmp_path, check=False)
+    found = json.loads(done.stdout)
+    assert found["interface"] == "eth0 eth1" and done.returncode == GRADES["bad"]
+    assert [p["value"] for p in found["points"] if p["point"] == "interface"] == [
+        "eth0: eth0 is up", "eth1: eth1 is down"]
+    bad = [p for p in found["points"] if p["grade"] == "bad"]
+    assert [p["mend"] for p in bad] == ["ip link set dev eth1 up"]
+
+
 def test_all_is_well(tmp_path):
     status, points = examine(record(tmp_path), "eth0")
     assert {p["grade"] for p in points.values()} == {"good"} and status == 0, points

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `xkv doctor`: what of this machine, of a network interface and of its xkvd is in the way of xkv.
+ * What of this machine, of a network interface and of its xkvd is in the way of xkv: for `xkv
+ * doctor` (client/doctor.c), and for the command DOCTOR, which the console asks (commands/).
  *
- *   doctor.c          the command: runs the checks, prints what they found
- *   doctor_machine.c  checks of the machine: kernel, sysctls, clock, memory
- *   doctor_device.c   checks of the interface: driver, queues, offloads, interrupts
- *   doctor_server.c   checks of the xkvd that answers: attachment, persistence, certificates
- *   nic.c             what ethtool, netdev-genl and libbpf know of an interface
+ *   machine.c  checks of the machine: kernel, sysctls, clock, memory
+ *   device.c   checks of the interface: driver, queues, offloads, interrupts
+ *   server.c   checks of the xkvd that answers: attachment, persistence, certificates
+ *   nic.c      what ethtool, netdev-genl and libbpf know of an interface
  *
  * A check looks at the patient and nothing else.  All that it sees comes from files below a root
  * directory, from struct nic, and from what xkvd says of itself, so that a recorded machine
@@ -15,13 +15,14 @@
 #ifndef XKV_DOCTOR_H
 #define XKV_DOCTOR_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "nic.h"
 
 enum grade { GOOD, WARNING, BAD };
+
+extern const char *const doctor_grades[]; /* "good", "warning", "bad" */
 
 #define CPUS_MAX 4096
 
@@ -31,12 +32,21 @@ struct cpus {
 	unsigned int count;
 };
 
+/* Names and their values, each with a NUL behind it. */
+struct facts {
+	char *pairs;
+	size_t len;
+};
+
 struct patient {
-	const char *root;      /* of the files of /proc and /sys; "" = this machine */
-	const char *interface; /* NULL = none was named */
-	struct nic nic;	       /* of the interface */
-	json_t *info, *config; /* of xkvd: name -> text; NULL = no answer */
-	char silence[512];     /* why there is none */
+	const char *root;	/* of the files of /proc and /sys; "" = this machine */
+	const char *interfaces; /* with blanks between them; "" = none was named */
+	const char *interface;	/* that is being looked at; NULL = none */
+	struct nic nic;		/* of that */
+	struct facts info,
+		config;	   /* what xkvd has replied to INFO and CONFIG GET; empty: nothing */
+	bool is_here;	   /* xkvd's files are those below `root` */
+	char silence[512]; /* why it has not replied */
 };
 
 /* What a check found. */
@@ -56,7 +66,24 @@ struct check {
 /* Each ends with an empty row. */
 extern const struct check machine_checks[], device_checks[], server_checks[];
 
+/*
+ * Does all checks, and calls `found` for each that applies; of several interfaces each has its name
+ * before the value.  Takes milliseconds, or as long as the driver's counters take.  By one thread
+ * at a time.
+ */
+typedef void doctor_finding_fn(void *arg, const struct check *check, const struct finding *f);
+void doctor_examine(struct patient *p, doctor_finding_fn *found, void *arg);
+
+/* False: no memory. */
+bool facts_add(struct facts *f, const char *name, const char *value);
+/* All lines "name:value" of INFO's text, which is not a text any more after that. */
+bool facts_add_info(struct facts *f, char *text);
+void facts_free(struct facts *f);
+
 /* ---- for checks: doctor.c ---- */
+
+/* The value of a name; "" if there is none. */
+const char *fact(const struct facts *f, const char *name);
 
 /* Both return true: `return say(...)`. */
 bool say(struct finding *f, enum grade grade, const char *fmt, ...)

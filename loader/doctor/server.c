@@ -12,32 +12,30 @@
 #include <sys/statvfs.h>
 #include <time.h>
 
-#include "cli.h"
 #include "doctor.h"
 
 #define CERTIFICATE_DAYS 30 /* to replace one that ends */
 
 static const char *info(const struct patient *p, const char *name)
 {
-	return info_text(p->info, name);
+	return fact(&p->info, name);
 }
 
 static const char *config(const struct patient *p, const char *name)
 {
-	return info_text(p->config, name);
+	return fact(&p->config, name);
 }
 
-/* Are the files that it names those of this machine? */
-static bool is_here(const struct patient *p)
+static bool has_answered(const struct patient *p)
 {
-	return p->info && (*p->root || info_is_local(p->info));
+	return p->info.len;
 }
 
 static bool check_server(const struct patient *p, struct finding *f)
 {
-	if (p->info)
+	if (has_answered(p))
 		return say(f, GOOD, "xkvd %s, for %s s%s", info(p, "xkv_version"),
-			   info(p, "uptime_in_seconds"), is_here(p) ? "" : ", on another machine");
+			   info(p, "uptime_in_seconds"), p->is_here ? "" : ", on another machine");
 	say(f, WARNING, "%s", p->silence);
 	return mend(f, "systemctl status xkvd; xkv doctor needs the options that reach it");
 }
@@ -46,7 +44,7 @@ static bool check_attached(const struct patient *p, struct finding *f)
 {
 	const char *mode = info(p, "xkv_mode");
 
-	if (!p->info || !*config(p, "interface"))
+	if (!has_answered(p) || !*config(p, "interface"))
 		return false;
 	if (!strcmp(mode, "native"))
 		return say(f, GOOD, "%s, native", config(p, "interface"));
@@ -68,7 +66,7 @@ static bool logs(const struct patient *p)
 
 static bool check_persistence(const struct patient *p, struct finding *f)
 {
-	if (!p->config)
+	if (!p->config.len)
 		return false;
 	if (!strcmp(info(p, "rdb_last_bgsave_status"), "err") ||
 	    !strcmp(info(p, "aof_last_write_status"), "err")) {
@@ -106,7 +104,7 @@ static bool check_disk(const struct patient *p, struct finding *f)
 	unsigned long long data = strtoull(info(p, "used_memory_dataset"), NULL, 10), room;
 	const char *dir = config(p, "dir");
 
-	if (!is_here(p) || (!saves(p) && !logs(p)))
+	if (!p->is_here || (!saves(p) && !logs(p)))
 		return false;
 	if (!room_in(p, dir, &room)) {
 		say(f, WARNING, "%s: %s", dir, strerror(errno));
@@ -150,7 +148,7 @@ static bool check_certificate(const struct patient *p, struct finding *f, const 
 	const char *path = config(p, directive);
 	int days;
 
-	if (!is_here(p) || !*path)
+	if (!p->is_here || !*path)
 		return false;
 	if (!days_left(p, path, &days)) {
 		say(f, WARNING, "%s: %s", path, strerror(errno));
