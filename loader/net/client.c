@@ -689,8 +689,8 @@ void client_turn(struct client *c)
 	bool reads = c->reads;
 
 	worker_dequeue(c->caller.worker, c);
-	c->delayed = c->held;
-	if (is_busy(c) || c->held)
+	c->delayed = c->held_until;
+	if (is_busy(c) || c->held_until)
 		return;
 	c->reads = false;
 	if (c->caller.ran & RUN_UNFINISHED)

@@ -36,7 +36,11 @@ struct client {
 	uint64_t hung_up;
 	/* has commands left to execute, and waits here for its turn; NULL = not */
 	struct turns *queued;
-	bool held; /* its replies wait for the disk: worker.held; nothing is executed meanwhile */
+	/*
+	 * The position that the log has to have on the disk before its replies are sent; nothing is
+	 * executed meanwhile.  0: they need not wait, or their round has not ended.
+	 */
+	uint64_t held_until;
 	bool delayed; /* a turn of it came meanwhile */
 	bool wrote;   /* a command of this round may have changed something */
 	bool reads;   /* waits for its turn to read what the connection has taken from the socket */

@@ -485,7 +485,7 @@ static uint64_t awaits(bool durable, const char *reply, size_t len)
 	if (!tells(reply, len, durable))
 		return 0;
 	if (!durable)
-		return writelog_awaits(&writers);
+		return writelog_awaits(1, &writers);
 	position = writelog_sync_soon();
 	return writelog_has(position) ? 0 : position;
 }

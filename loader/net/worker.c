@@ -124,7 +124,7 @@ static void before_wait(struct ev_loop *loop)
 
 	if (s->worker_count > 1)
 		worker_flush(w); /* of an event that came after on_ends() */
-	if (!TAILQ_EMPTY(&w->unsent))
+	if (w->unsent_count)
 		ev_async_send(loop, &w->wake);
 	if (s->worker_count == 1)
 		return;
@@ -277,68 +277,57 @@ void worker_flush(struct worker *w)
 	w->read_used = 0;
 }
 
-/* The first whose replies may be sent: `awaited` is what writelog_awaits() has said. */
-static struct client *first_to_send(struct client_list *list, uint64_t awaited, bool writers)
-{
-	struct client *c;
-
-	TAILQ_FOREACH(c, list, sends)
-		if (!awaited || (writers && !c->wrote))
-			return c;
-	return NULL;
-}
-
-static void send_replies(struct worker *w, struct client_list *list, uint64_t awaited, bool writers)
-{
-	struct client *c;
-
-	while ((c = first_to_send(list, awaited, writers))) {
-		worker_unsend(w, c);
-		client_end_round(c);
-	}
-}
-
 /*
- * Replies that have to wait for the disk do so in two groups: those that it is about to have, and
- * those of later rounds, which it gets all at once after that.
+ * Replies that have to wait for the disk do so each for the position that it has to have; those of
+ * later rounds are behind, and wait for the same one or a later one.
  */
-static void hold_unsent(struct worker *w, uint64_t awaited)
+static void hold_unsent(struct worker *w, uint64_t position)
 {
-	struct client *c;
+	struct client *c = position ? TAILQ_LAST(&w->unsent, client_list) : NULL;
 
-	if (!TAILQ_EMPTY(&w->held))
-		return;
-	w->held_until = awaited;
-	while ((c = TAILQ_FIRST(&w->unsent))) {
-		TAILQ_REMOVE(&w->unsent, c, sends);
-		TAILQ_INSERT_TAIL(&w->held, c, sends);
-		c->held = true;
+	for (; c && !c->held_until; c = TAILQ_PREV(c, client_list, sends)) {
+		c->held_until = position;
+		w->unsent_count--;
 	}
+}
+
+/* The first whose replies may be sent.  `writers`: only those wait that have changed something. */
+static struct client *first_to_send(const struct worker *w, bool writers)
+{
+	struct client *c = TAILQ_FIRST(&w->unsent);
+
+	if (!c || !c->held_until || writelog_is_synced(c->held_until))
+		return c;
+	while (c && (!writers || c->wrote))
+		c = writers ? TAILQ_NEXT(c, sends) : NULL;
+	return c;
 }
 
 static void end_rounds(struct worker *w)
 {
-	bool writers = false;
-	uint64_t awaited = writelog_awaits(&writers);
 	struct caller *busy = w->srv->busy;
+	bool writers = false;
+	struct client *c;
 
 	w->unsent_bytes = 0;
 	/* its round goes on, and ends anew */
 	if (busy && busy->worker == w && client_of(busy))
 		worker_unsend(w, client_of(busy));
-	if (!TAILQ_EMPTY(&w->held))
-		send_replies(w, &w->held, writelog_is_synced(w->held_until) ? 0 : w->held_until,
-			     writers);
-	send_replies(w, &w->unsent, awaited, writers);
-	hold_unsent(w, awaited);
+	hold_unsent(w, writelog_awaits(w->unsent_count, &writers));
+	while ((c = first_to_send(w, writers))) {
+		worker_unsend(w, c);
+		client_end_round(c);
+	}
 	if (w->srv->udp && w == w->srv->worker[0] && udp_send_held(w->srv->udp))
 		ev_async_send(w->loop, &w->wake); /* the others have their turn first */
 }
 
 void worker_send(struct worker *w, struct client *c)
 {
-	if (!c->caller.unsent)
+	if (!c->caller.unsent) {
 		TAILQ_INSERT_TAIL(&w->unsent, c, sends);
+		w->unsent_count++;
+	}
 	c->caller.unsent = true;
 	w->unsent_bytes += c->caller.session.reply.out.bytes;
 	if (w->unsent_bytes > UNSENT_MAX) {
@@ -349,9 +338,12 @@ void worker_send(struct worker *w, struct client *c)
 
 void worker_unsend(struct worker *w, struct client *c)
 {
-	if (c->caller.unsent)
-		TAILQ_REMOVE(c->held ? &w->held : &w->unsent, c, sends);
-	c->caller.unsent = c->held = false;
+	if (c->caller.unsent) {
+		TAILQ_REMOVE(&w->unsent, c, sends);
+		w->unsent_count -= !c->held_until;
+	}
+	c->caller.unsent = false;
+	c->held_until = 0;
 }
 
 static void on_ends(struct ev_loop *loop, ev_prepare *watcher, int events)
@@ -361,7 +353,7 @@ static void on_ends(struct ev_loop *loop, ev_prepare *watcher, int events)
 	(void)loop;
 	(void)events;
 	worker_flush(w);
-	if (!TAILQ_EMPTY(&w->unsent))
+	if (w->unsent_count)
 		w->executor->before_replies(w);
 	end_rounds(w);
 	if (w->srv->yielded && !w->srv->busy)
@@ -534,7 +526,6 @@ struct worker *worker_new(struct server *srv)
 	w->executor = executor;
 	TAILQ_INIT(&w->clients);
 	TAILQ_INIT(&w->unsent);
-	TAILQ_INIT(&w->held);
 	handshakes_init(&w->handshakes);
 	TAILQ_INIT(&w->ready.clients);
 	TAILQ_INIT(&w->working.clients);

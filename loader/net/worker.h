@@ -76,13 +76,13 @@ struct worker {
 	size_t client_memory;	      /* bytes that the clients take */
 	size_t client_memory_peak;    /* since memory was given back to the system */
 	struct turns ready, working;  /* the latter: with a command in progress */
-	struct client_list unsent;    /* those whose round has to be ended */
-	struct client_list held;      /* and those that wait for the disk: persist/writelog.h */
-	uint64_t held_until;	      /* ... to have the log up to this position */
-	size_t unsent_bytes;	      /* about what they have to send */
-	ev_prepare ends;	      /* ends these rounds before the loop waits */
-	ev_check turns;		      /* gives each waiting client its turn */
-	ev_idle no_wait;	      /* keeps the loop from sleeping while some are waiting */
+	/* those that wait for the disk (client.held_until), then those whose round has to end */
+	struct client_list unsent;
+	unsigned int unsent_count; /* the latter */
+	size_t unsent_bytes;	   /* about what they have to send */
+	ev_prepare ends;	   /* ends these rounds before the loop waits */
+	ev_check turns;		   /* gives each waiting client its turn */
+	ev_idle no_wait;	   /* keeps the loop from sleeping while some are waiting */
 	ev_timer second;
 	ev_async wake; /* ends a wait */
 	pthread_t thread;

@@ -32,17 +32,18 @@
 #include "util/log.h"
 #include "util/thread.h"
 
-#define PIECE	   (1U << 20)  /* bytes that are written at once */
-#define RETRY_NS   1000000000  /* after a write that has failed */
-#define SYNC_NS	   1000000000  /* everysec */
-#define LATE_NS	   2000000000  /* not on the disk for longer: writes wait ... */
-#define STUCK_NS   10000000000 /* ... and are refused */
-#define REBASE_NS  5000000000  /* after one that has failed, to write a base that is needed */
-#define REWRITE_NS 60000000000 /* the same, of one that is not */
-#define CLOSE_NS   5000000000  /* at the end, for what is in the feed yet */
-#define NO_DB	   (-1)
-#define TEMP_INCR  "temp-increment.aof"
-#define TEMP_BASE  "temp-base.rdb"
+#define PIECE	      (1U << 20)  /* bytes that are written at once */
+#define RETRY_NS      1000000000  /* after a write that has failed */
+#define SYNC_NS	      1000000000  /* everysec */
+#define LATE_NS	      2000000000  /* not on the disk for longer: writes wait ... */
+#define STUCK_NS      10000000000 /* ... and are refused */
+#define REBASE_NS     5000000000  /* after one that has failed, to write a base that is needed */
+#define REWRITE_NS    60000000000 /* the same, of one that is not */
+#define CLOSE_NS      5000000000  /* at the end, for what is in the feed yet */
+#define GATHER_MAX_NS 1000000	  /* always: for clients that come again (struct gathering) */
+#define NO_DB	      (-1)
+#define TEMP_INCR     "temp-increment.aof"
+#define TEMP_BASE     "temp-base.rdb"
 
 /* How the increment stands: what readers of the file know at this point. */
 struct point {
@@ -55,6 +56,21 @@ struct point {
 	uint64_t synced;		 /* #XKV:synced, and the second when it was told */
 	time_t synced_told;
 	uint64_t functions, bases; /* state.functions, state.bases that are told */
+};
+
+/*
+ * With `always`: clients that get their replies come with the next command at once.  What these
+ * change is to go with one sync, and not with one while others wait for the next.
+ */
+struct gathering {
+	pthread_cond_t complete;
+	bool waits;	   /* the consumer, before it reads */
+	uint64_t count;	   /* replies that have come to wait so far */
+	uint64_t taken;	   /* ... before the consumer read last */
+	uint64_t released; /* ... before it read for the last sync */
+	uint64_t enough;   /* the next one begins when `count` is that, */
+	uint64_t until_ns; /* and not later than that */
+	uint64_t goal;	   /* position in the feed that it is to have */
 };
 
 enum switching { SWITCH_NONE, SWITCH_NEXT, SWITCH_PENDING };
@@ -76,7 +92,8 @@ static struct {
 	void *tell_arg;
 	atomic_bool awaited; /* replies wait for the disk */
 	uint64_t wanted;     /* position that writelog_sync_soon() has asked for */
-	unsigned int late;   /* 1, 2: it has been told that writes have to wait, are refused */
+	struct gathering gathering;
+	unsigned int late; /* 1, 2: it has been told that writes have to wait, are refused */
 
 	/* the directory; constant while the log is on */
 	char path[PATH_MAX]; /* of the directory */
@@ -124,6 +141,7 @@ static struct {
 	.syncing = PTHREAD_MUTEX_INITIALIZER,
 	.changed = PTHREAD_COND_INITIALIZER,
 	.sync_ends = PTHREAD_COND_INITIALIZER,
+	.gathering.complete = PTHREAD_COND_INITIALIZER,
 	.dir_fd = -1,
 	.fd = -1,
 };
@@ -131,15 +149,10 @@ static struct {
 /* With the lock.  False: it is that late. */
 static bool wait_until(pthread_cond_t *cond, uint64_t until_ns)
 {
-	struct timespec ts;
-	uint64_t now = monotonic_ns();
-	uint64_t left = until_ns > now ? until_ns - now : 0;
+	const struct timespec ts = { (time_t)(until_ns / 1000000000),
+				     (long)(until_ns % 1000000000) };
 
-	clock_gettime(CLOCK_REALTIME, &ts);
-	left += (uint64_t)ts.tv_nsec;
-	ts.tv_sec += (time_t)(left / 1000000000);
-	ts.tv_nsec = (long)(left % 1000000000);
-	return !pthread_cond_timedwait(cond, &state.lock, &ts);
+	return !pthread_cond_clockwait(cond, &state.lock, CLOCK_MONOTONIC, &ts);
 }
 
 /* With the lock. */
@@ -325,7 +338,19 @@ static bool is_synced(uint64_t position)
 	return state.info.synced >= position && !state.info.waits_for_base && !is_broken();
 }
 
-uint64_t writelog_awaits(bool *writers)
+/* The consumer is not disturbed by each that comes.  With the lock. */
+static void one_more_waits(unsigned int replies)
+{
+	struct gathering *g = &state.gathering;
+
+	g->count += replies;
+	if (g->waits && g->count >= g->enough)
+		pthread_cond_signal(&g->complete);
+	if (!g->waits && state.consumer)
+		consumer_wake(state.consumer);
+}
+
+uint64_t writelog_awaits(unsigned int replies, bool *writers)
 {
 	uint64_t head;
 
@@ -336,8 +361,8 @@ uint64_t writelog_awaits(bool *writers)
 	*writers = !state.info.write_ok || too_late_ns();
 	if (is_synced(head))
 		head = 0;
-	else if (state.consumer)
-		consumer_wake(state.consumer);
+	else if (replies)
+		one_more_waits(replies);
 	pthread_mutex_unlock(&state.lock);
 	return head;
 }
@@ -362,6 +387,7 @@ uint64_t writelog_sync_soon(void)
 		consumer_wake(state.consumer);
 	if (is_wanted())
 		pthread_cond_signal(&state.sync_ends);
+	pthread_cond_signal(&state.gathering.complete);
 	pthread_mutex_unlock(&state.lock);
 	return head;
 }
@@ -381,7 +407,7 @@ bool writelog_wait(void)
 	uint64_t until = monotonic_ns() + CLOSE_NS, position;
 	bool writers;
 
-	position = writelog_awaits(&writers);
+	position = writelog_awaits(1, &writers);
 	pthread_mutex_lock(&state.lock);
 	while (position && !is_synced(position) && wait_until(&state.changed, until))
 		;
@@ -737,8 +763,56 @@ static bool is_awaited(void)
 	return awaited;
 }
 
+/* Waits until what comes is worth a sync. */
+static void gather(void)
+{
+	struct gathering *g = &state.gathering;
+	uint64_t reached = feed_reached(consumer_reader(state.consumer));
+
+	pthread_mutex_lock(&state.lock);
+	g->waits = true;
+	while (g->count < g->enough && state.info.synced >= state.wanted &&
+	       wait_until(&g->complete, g->until_ns))
+		;
+	g->waits = false;
+	g->enough = 0;
+	g->taken = g->count;
+	pthread_mutex_unlock(&state.lock);
+	if (reached >= g->goal)
+		g->goal = feed_head(state.st);
+}
+
+/*
+ * Those that are answered now come again, and others wait already.  There is a limit: clients may
+ * do something else first, and if they are many, some are executed while the disk is busy.
+ */
+static void gather_again(uint64_t took_ns)
+{
+	struct gathering *g = &state.gathering;
+	uint64_t now = monotonic_ns(), most = took_ns / 2;
+
+	pthread_mutex_lock(&state.lock);
+	g->enough = g->count + g->taken - g->released;
+	g->released = g->taken;
+	g->until_ns = now + (most < GATHER_MAX_NS ? most : GATHER_MAX_NS);
+	pthread_mutex_unlock(&state.lock);
+}
+
+/* Has the disk take what replies wait for. */
+static void sync_awaited(void)
+{
+	uint64_t began = monotonic_ns();
+
+	if (sync_now())
+		return;
+	gather_again(monotonic_ns() - began);
+	tell();
+}
+
 static enum consumed on_end(void *arg, uint64_t position)
 {
+	bool wrote;
+
 	(void)arg;
 	if (!state.in_txn)
 		write_position(position);
@@ -750,10 +824,11 @@ static enum consumed on_end(void *arg, uint64_t position)
 	}
 	if (state.in_txn)
 		return CONSUMED_PART;
-	if (state.safe.size != state.now.size)
+	wrote = state.safe.size != state.now.size;
+	if (wrote)
 		is_written(position);
-	if (is_awaited() && !sync_now())
-		tell();
+	if (is_awaited() && (!wrote || position >= state.gathering.goal))
+		sync_awaited();
 	return CONSUMED;
 }
 
@@ -960,6 +1035,7 @@ static bool on_begin(void *arg)
 		return !state.failed;
 	}
 	state.retry_ns = 0;
+	gather();
 	return true;
 }
 
@@ -1489,7 +1565,7 @@ static int begin_anew(struct store *st, const struct config *cfg, char *err, siz
 	memset(&state.now, 0, sizeof(state.now));
 	store_numbers(st, state.now.number);
 	state.safe = state.now;
-	state.others = 0;
+	state.others = state.gathering.goal = 0;
 	return ret;
 }
 

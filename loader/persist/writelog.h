@@ -89,9 +89,10 @@ void writelog_refuses(char text[256]);
  * With `appendfsync always`, a reply that tells of a change is sent when the disk has it: when
  * writelog_is_synced() says so of the position in the change feed that this returns, for all that
  * has changed so far.  0: nothing has to be waited for.  *writers: only clients that have changed
- * something wait; the disk takes nothing, or is late, and others read on.
+ * something wait; the disk takes nothing, or is late, and others read on.  `replies`: how many are
+ * going to wait for it.
  */
-uint64_t writelog_awaits(bool *writers);
+uint64_t writelog_awaits(unsigned int replies, bool *writers);
 bool writelog_is_synced(uint64_t position);
 /* Waits for that, but not for ever.  False: it is not there. */
 bool writelog_wait(void);

@@ -606,9 +606,9 @@ def test_a_disk_that_fills_up(xkvd, small_disk):
 
 
 @contextlib.contextmanager
-def injected(d, what):
+def injected(d, what, trace="/dev/null"):
     """Has system calls of the daemon fail, or take long, as strace(1) describes it."""
-    strace = subprocess.Popen(["strace", "-f", "-p", str(d.process.pid), "-o", "/dev/null", "-e",
+    strace = subprocess.Popen(["strace", "-f", "-p", str(d.process.pid), "-o", str(trace), "-e",
                                f"inject={what}"], stderr=subprocess.PIPE, text=True)
     try:
         assert "attached" in strace.stderr.readline()
@@ -1075,6 +1075,19 @@ def test_the_log_ends_while_one_waits_for_it(xkvd):
         d.redis().config_set("appendonly", "no")
         assert one.end() in ([1, 0], "WAITAOF cannot be used when numlocal is set but "
                                      "appendonly is disabled.")
+
+
+def test_always_waits_asleep(xkvd, tmp_path):
+    """Two clients wait for two syncs; the thread that serves them has nothing to do meanwhile."""
+    d = xkvd(*OPTIONS, "--appendfsync", "always", "--io-threads", "1")
+    with injected(d, "fdatasync:delay_enter=1500ms", tmp_path / "trace"):
+        threads = [threading.Timer(wait, d.redis().set, ("key", "1")) for wait in (0, 0.3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    waits = (tmp_path / "trace").read_text().count(" epoll_")
+    assert 2 < waits < 300, waits
 
 
 def test_always_is_set_at_run_time(xkvd):

@@ -1002,6 +1002,51 @@ static void test_a_directory_that_vanishes(void **state)
 	loads_all();
 }
 
+/*
+ * As many clients do that send one command after the other, one of them sooner than the others.
+ * Returns changes for each sync.
+ */
+static double changes_of_a_sync(int clients, int syncs)
+{
+	uint64_t position[32] = { 0 };
+	int changes = 0;
+	bool writers, first;
+
+	begin_fault(SYNC, 0, 1000000);
+	fault.delay_ms = 8;
+	while (fault.done < syncs) {
+		first = true;
+		for (int i = 0; i < clients; i++) {
+			if (position[i] && !writelog_is_synced(position[i]))
+				continue;
+			store_set(bed.ctx, "k", 1, &i, sizeof(i), 0, 0, 0, NULL);
+			position[i] = writelog_awaits(1, &writers);
+			changes++;
+			if (first)
+				usleep(200);
+			first = false;
+		}
+		usleep(50);
+	}
+	begin_fault(SYNC, 0, 0);
+	return (double)changes / syncs;
+}
+
+/* What they change is synced together, and not with one half of them waiting for the other. */
+static void test_clients_that_come_again(void **state)
+{
+	double changes = 0;
+
+	(void)state;
+	begin_recording();
+	bed.cfg.appendfsync = APPENDFSYNC_ALWAYS;
+	run(1);
+	for (int i = 0; i < 20 && changes < 11; i++) /* a busy machine: some come late */
+		changes = changes_of_a_sync(16, 20);
+	if (changes < 11)
+		fail_msg("%.1f changes of 16 clients are synced together", changes);
+}
+
 int main(int argc, char *argv[])
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -1013,6 +1058,7 @@ int main(int argc, char *argv[])
 		TEST(test_syncs_that_fail),
 		TEST(test_a_sync_that_is_stuck),
 		TEST(test_a_directory_that_vanishes),
+		TEST(test_clients_that_come_again),
 	};
 
 	if (argc > 1)

@@ -101,8 +101,9 @@ bool writelog_has(uint64_t position)
 	return shared.logged && synced >= position;
 }
 
-uint64_t writelog_awaits(bool *writers)
+uint64_t writelog_awaits(unsigned int replies, bool *writers)
 {
+	(void)replies;
 	*writers = false;
 	return changed > synced ? changed : 0;
 }
