@@ -583,7 +583,7 @@ static void keep_input(struct client *c)
 /* Was all executed that it has sent?  What is left is the begin of a command. */
 static bool has_its_replies(const struct client *c)
 {
-	return !c->queued && !c->paused && !c->held && !c->caller.unsent &&
+	return !c->queued && !c->paused && !c->held_until && !c->caller.unsent &&
 	       !(c->caller.ran & RUN_UNFINISHED);
 }
 
@@ -678,7 +678,7 @@ static bool is_abandoned(struct client *c)
 /* Has it shut down its sending side only, and is there a reply that it may wait for? */
 static bool is_owed(struct client *c)
 {
-	return (c->held || (c->caller.waits && !c->caller.blocks)) &&
+	return (c->held_until || (c->caller.waits && !c->caller.blocks)) &&
 	       connection_peer(&c->stream.conn) == PEER_SENDS_NO_MORE;
 }
 
