@@ -374,8 +374,7 @@ static int attach_new(const struct attach *a, int ifindex, char *err, size_t err
 	return 0;
 }
 
-/* What two builds of the program have to share to be the same. */
-static int program_tag(int fd, unsigned char tag[BPF_TAG_SIZE])
+int prog_tag(int fd, unsigned char tag[BPF_TAG_SIZE])
 {
 	struct bpf_prog_info info = {};
 	__u32 len = sizeof(info);
@@ -386,24 +385,32 @@ static int program_tag(int fd, unsigned char tag[BPF_TAG_SIZE])
 	return 0;
 }
 
-/* Does the attached program do what this build would?  Loads ours to compare. */
+/* That of this build's program.  Loads it, if nobody has. */
+static int our_tag(const struct bpf *b, unsigned char tag[BPF_TAG_SIZE])
+{
+	static const unsigned char unknown[BPF_TAG_SIZE];
+	struct bpf_object *object;
+	int ret;
+
+	memcpy(tag, b->program_tag, BPF_TAG_SIZE);
+	if (memcmp(tag, unknown, BPF_TAG_SIZE))
+		return 0;
+	object = bpf_open_xdp(b, XDP_PROG);
+	ret = object ? bpf_object__load(object) : -errno;
+	if (!ret)
+		ret = prog_tag(bpf_program__fd(bpf_object__find_program_by_name(object, XDP_PROG)),
+			       tag);
+	bpf_object__close(object);
+	return ret;
+}
+
+/* Does the attached program do what this build would? */
 static bool same_build(const struct bpf *b, int attached_fd)
 {
 	unsigned char ours[BPF_TAG_SIZE], theirs[BPF_TAG_SIZE];
-	struct bpf_object *object;
-	bool same = false;
-	int fd;
 
-	object = uses_our_scratch(b, attached_fd) ? bpf_open_xdp(b, XDP_PROG) : NULL;
-	if (!object)
-		return false;
-	if (!bpf_object__load(object)) {
-		fd = bpf_program__fd(bpf_object__find_program_by_name(object, XDP_PROG));
-		same = !program_tag(fd, ours) && !program_tag(attached_fd, theirs) &&
-		       !memcmp(ours, theirs, BPF_TAG_SIZE);
-	}
-	bpf_object__close(object);
-	return same;
+	return uses_our_scratch(b, attached_fd) && !our_tag(b, ours) &&
+	       !prog_tag(attached_fd, theirs) && !memcmp(ours, theirs, BPF_TAG_SIZE);
 }
 
 /*

@@ -277,11 +277,6 @@ static int check_pinned(struct bpf_map *map, int id, const struct bpf_map_info *
 	return 0;
 }
 
-/* Scratch maps of another layout, which are to be replaced: descriptors, -1 = none. */
-struct replaced {
-	int fd[BPF_MAPS];
-};
-
 /* Does the pinned xkv_txn_more fit, or can it be replaced?  1, 0 or -errno with a sentence. */
 static int more_fits(const struct bpf *b, const struct config *cfg, const struct bpf_map *more,
 		     int fd, char *err, size_t err_len)
@@ -313,8 +308,7 @@ static int fits(const struct bpf *b, const struct config *cfg, int id, const str
 /*
  * Adopts one pinned map: 1 if it is there and fits, or can be replaced, 0 if it is not there.
  */
-static int adopt_map(struct bpf *b, const struct config *cfg, int id, struct replaced *old,
-		     char *err, size_t err_len)
+static int adopt_map(struct bpf *b, const struct config *cfg, int id, char *err, size_t err_len)
 {
 	struct bpf_map *map = bpf_object__find_map_by_name(b->object, bpf_map_names[id]);
 	struct bpf_map_info info = {};
@@ -330,7 +324,7 @@ static int adopt_map(struct bpf *b, const struct config *cfg, int id, struct rep
 					      strerror(errno));
 	ret = is_scratch(id) ? fits(b, cfg, id, map, fd, err, err_len) : 1;
 	if (ret <= 0) {
-		old->fd[id] = fd;
+		b->replaced[id] = fd;
 		return ret ? ret : 1;
 	}
 	ret = bpf_obj_get_info_by_fd(fd, &info, &len) ? -errno : 0;
@@ -362,14 +356,13 @@ static bool lost_slots(const struct config *cfg, int id)
  * All maps of the data are there, or none: anything else is somebody else's directory, or one that
  * is half made.
  */
-static int adopt_maps(struct bpf *b, const struct config *cfg, struct replaced *old, char *err,
-		      size_t err_len)
+static int adopt_maps(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
 	const char *missing = NULL;
 	int found = 0, any = 0, ret;
 
 	for (int id = 0; id < BPF_MAPS; id++) {
-		ret = adopt_map(b, cfg, id, old, err, err_len);
+		ret = adopt_map(b, cfg, id, err, err_len);
 		if (ret < 0)
 			return ret;
 		found += ret || is_scratch(id);
@@ -399,8 +392,7 @@ static int size_maps(struct bpf *b, const struct config *cfg)
 }
 
 /* Pins the scratch maps that were made, some of them in the place of others. */
-static int pin_scratch(struct bpf *b, const struct config *cfg, const struct replaced *old,
-		       char *err, size_t err_len)
+static int pin_scratch(const struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
 	bool any = false;
 	char path[512];
@@ -410,11 +402,11 @@ static int pin_scratch(struct bpf *b, const struct config *cfg, const struct rep
 		bpf_map_path(path, sizeof(path), cfg, id);
 		if (is_scratch(id))
 			scratch_clean(path);
-		if (old->fd[id] >= 0)
-			ret = scratch_replace(id, b->map[id], old->fd[id], path);
+		if (b->replaced[id] >= 0)
+			ret = scratch_replace(id, b->map[id], b->replaced[id], path);
 		else if (is_scratch(id) && bpf_obj_pin(b->map[id], path) && errno != EEXIST)
 			ret = -errno;
-		any |= old->fd[id] >= 0 && id != BPF_TXN_MORE;
+		any |= b->replaced[id] >= 0 && id != BPF_TXN_MORE;
 		if (ret)
 			return fail(ret, err, err_len, "cannot pin %s: %s", path, strerror(-ret));
 	}
@@ -552,17 +544,17 @@ static void pin_iterators(const struct bpf *b, const struct config *cfg)
 }
 
 /* Maps and programs; nothing is pinned yet. */
-static int load(struct bpf *b, const struct config *cfg, struct replaced *old, char *err,
-		size_t err_len)
+static int load(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
 	int ret;
 
-	memset(old, -1, sizeof(*old));
+	memset(b->replaced, -1, sizeof(b->replaced));
+	bpf_pinned_ids(cfg, &b->pinned);
 	b->object = open_object(BPF_PROG_TYPE_SYSCALL);
 	if (!b->object)
 		return fail(-errno, err, err_len, "cannot open the BPF object: %s",
 			    strerror(errno));
-	ret = adopt_maps(b, cfg, old, err, err_len);
+	ret = adopt_maps(b, cfg, err, err_len);
 	if (!ret && !b->adopted)
 		ret = size_maps(b, cfg);
 	if (ret)
@@ -581,61 +573,113 @@ static int load(struct bpf *b, const struct config *cfg, struct replaced *old, c
 	return 0;
 }
 
-static void close_replaced(const struct replaced *old)
+static void close_replaced(struct bpf *b)
 {
-	for (int id = 0; id < BPF_MAPS; id++)
-		if (old->fd[id] >= 0)
-			close(old->fd[id]);
+	for (int id = 0; id < BPF_MAPS; id++) {
+		if (b->replaced[id] >= 0)
+			close(b->replaced[id]);
+		b->replaced[id] = -1;
+	}
 }
 
-static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+/* With all that came of it. */
+static void close_object(struct bpf *b)
 {
-	struct replaced old;
-	int ret = load(b, cfg, &old, err, err_len);
+	close_replaced(b);
+	bpf_object__close(b->object);
+	b->object = NULL;
+	b->adopted = b->lost = false;
+}
+
+static int pin(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+{
+	int ret = b->adopted ? pin_scratch(b, cfg, err, err_len) : pin_maps(b, cfg, err, err_len);
 
 	if (!ret)
-		ret = b->adopted ? pin_scratch(b, cfg, &old, err, err_len)
-				 : pin_maps(b, cfg, err, err_len);
-	if (!ret)
 		pin_iterators(b, cfg);
-	close_replaced(&old);
+	close_replaced(b);
 	return ret;
 }
 
 /* Does the kernel take the program for the interface?  It is on none yet. */
-static int try_xdp(const struct bpf *b, char *err, size_t err_len)
+static int try_xdp(struct bpf *b, char *err, size_t err_len)
 {
 	struct bpf_object *object = bpf_open_xdp(b, XDP_PROG);
 	int ret = object ? bpf_object__load(object) : -errno;
 
+	if (!ret)
+		ret = prog_tag(bpf_program__fd(bpf_object__find_program_by_name(object, XDP_PROG)),
+			       b->program_tag);
 	bpf_object__close(object);
 	return ret ? fail(ret, err, err_len, "cannot load the XDP program: %s%s", strerror(-ret),
 			  load_hint(ret))
 		   : 0;
 }
 
-int bpf_try(const struct config *cfg, char *err, size_t err_len)
+/* While a large transaction is going on, what is noted of it cannot be taken over. */
+static int load_in_use(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
-	struct bpf b = { .lock = -1 };
-	struct replaced old;
+	int ret = -EINVAL;
+
+	for (unsigned int i = 0; i < LOCK_TRIES && ret == -EINVAL; i++) {
+		if (i)
+			usleep(LOCK_WAIT_US);
+		bpf_close(b);
+		ret = load(b, cfg, err, err_len);
+	}
+	return ret;
+}
+
+int bpf_prepare(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+{
 	int ret;
 
+	b->lock = -1;
 	bpf_log_through_ours();
 	ret = bpf_check_kernel(err, err_len);
 	if (!ret)
 		ret = bpf_check_pin_dir(cfg->pin_dir, err, err_len);
 	if (!ret)
 		ret = upgrade_check(cfg, err, err_len);
-	if (ret)
-		return ret;
-	ret = load(&b, cfg, &old, err, err_len);
-	if (!ret && !b.adopted)
+	if (!ret)
+		ret = load_in_use(b, cfg, err, err_len);
+	if (!ret && !b->adopted)
 		ret = fail(-ENOENT, err, err_len, "%s holds no maps of xkv", cfg->pin_dir);
 	if (!ret && cfg->interface_count)
-		ret = try_xdp(&b, err, err_len);
-	close_replaced(&old);
-	bpf_close(&b);
+		ret = try_xdp(b, err, err_len);
+	if (ret)
+		bpf_close(b);
 	return ret;
+}
+
+/* Is what was prepared for still there, and what is to be replaced still without slots? */
+static bool is_as_prepared(const struct bpf *b, const struct config *cfg)
+{
+	struct map_ids now;
+	char ignored[512];
+
+	bpf_pinned_ids(cfg, &now);
+	if (!b->object || now.count != b->pinned.count ||
+	    memcmp(now.id, b->pinned.id, now.count * sizeof(now.id[0])))
+		return false;
+	for (int id = 0; id < BPF_MAPS; id++)
+		if (b->replaced[id] >= 0 &&
+		    fits(b, cfg, id, bpf_object__find_map_by_name(b->object, bpf_map_names[id]),
+			 b->replaced[id], ignored, sizeof(ignored)))
+			return false;
+	return true;
+}
+
+static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+{
+	int ret = 0;
+
+	if (!is_as_prepared(b, cfg)) {
+		if (b->object)
+			close_object(b);
+		ret = load(b, cfg, err, err_len);
+	}
+	return ret ? ret : pin(b, cfg, err, err_len);
 }
 
 bool bpf_is_pinned(const struct config *cfg)
@@ -666,7 +710,6 @@ int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
 	int ret;
 
-	memset(b, 0, sizeof(*b));
 	b->lock = -1;
 	bpf_log_through_ours();
 	ret = bpf_check_capabilities(cfg, err, err_len);
@@ -687,10 +730,9 @@ int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 void bpf_close(struct bpf *b)
 {
 	if (b->object)
-		bpf_object__close(b->object);
+		close_object(b);
 	if (b->lock >= 0)
 		close(b->lock);
-	b->object = NULL;
 	b->lock = -1;
 }
 

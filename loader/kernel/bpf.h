@@ -37,6 +37,12 @@ enum bpf_map_id {
 /* What the object calls them. */
 extern const char *const bpf_map_names[BPF_MAPS];
 
+/* The kernel's numbers of the maps that are pinned. */
+struct map_ids {
+	unsigned int count;
+	unsigned int id[BPF_MAPS];
+};
+
 struct bpf {
 	int map[BPF_MAPS];	   /* file descriptors */
 	int run;		   /* of SEC("syscall") xkv_run */
@@ -47,6 +53,10 @@ struct bpf {
 	bool lost;		   /* ... but one that notes what slots xkvd has in hand */
 	int lock;		   /* of the pin directory, against a second xkvd */
 	struct bpf_object *object; /* owns the above */
+	/* until they are pinned: */
+	int replaced[BPF_MAPS];	      /* scratch maps of another layout, that are; -1 = none */
+	struct map_ids pinned;	      /* what was there */
+	unsigned char program_tag[8]; /* of the program for an interface; 0 = not known yet */
 };
 
 /* What the kernel lacks, as one sentence; 0 if nothing. Needs no privileges. */
@@ -55,14 +65,18 @@ int bpf_check_kernel(char *err, size_t err_len);
 /* Are there maps of xkv in cfg->pin_dir?  Makes nothing. */
 bool bpf_is_pinned(const struct config *cfg);
 
-/* Makes the maps and pins them in cfg->pin_dir, or adopts the ones that are pinned there. */
+/*
+ * Makes the maps and pins them in cfg->pin_dir, or adopts the ones that are pinned there.  *b is
+ * zero, or prepared.
+ */
 int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len);
 
 /*
  * Would bpf_open() adopt what is pinned, and does the kernel take our programs?  For a store that
- * another xkvd has locked: changes nothing.  0, or -errno with a sentence.
+ * another xkvd has locked: changes nothing.  On success bpf_open() goes on from here.  0, or -errno
+ * with a sentence.
  */
-int bpf_try(const struct config *cfg, char *err, size_t err_len);
+int bpf_prepare(struct bpf *b, const struct config *cfg, char *err, size_t err_len);
 
 /* Closes the descriptors.  What is pinned or attached stays. */
 void bpf_close(struct bpf *b);

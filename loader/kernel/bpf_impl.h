@@ -52,15 +52,12 @@ int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len);
  */
 int bpf_unpin(const struct config *cfg, char *err, size_t err_len);
 
-/* The kernel's numbers of the maps that are pinned. */
-struct map_ids {
-	unsigned int count;
-	__u32 id[BPF_MAPS];
-};
-
 void bpf_pinned_ids(const struct config *cfg, struct map_ids *ids);
 
 /* ---- attach.c ---- */
+
+/* What two builds of a program have to share to be the same.  0 or -errno. */
+int prog_tag(int fd, unsigned char tag[8]);
 
 /*
  * The program of ours that is attached, and how: through libxdp's dispatcher, or

@@ -131,14 +131,15 @@ static int find(struct takeover *t, const struct config *cfg, char *err, size_t 
 	return 0;
 }
 
-int takeover_prepare(struct takeover *t, const struct config *cfg, char *err, size_t err_len)
+int takeover_prepare(struct takeover *t, struct bpf *bpf, const struct config *cfg, char *err,
+		     size_t err_len)
 {
 	int ret = bpf_check_capabilities(cfg, err, err_len);
 
 	if (!ret)
 		ret = find(t, cfg, err, err_len);
 	if (!ret)
-		ret = bpf_try(cfg, err, err_len);
+		ret = bpf_prepare(bpf, cfg, err, err_len);
 	if (!ret)
 		ret = handed_take(t->pid, t->pidfd, err, err_len);
 	return ret;
