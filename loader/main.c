@@ -161,6 +161,10 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 			argv[kept++] = word;
 		}
 	}
+	if (o->upgrade && first == *argc) {
+		snprintf(err, ERR_LEN, "--upgrade: name the file or the options to start with");
+		ret = -EINVAL;
+	}
 	argv[kept] = NULL;
 	*argc = kept;
 	return ret;
@@ -804,7 +808,7 @@ static int take_over(struct xkvd *x, char *err)
 	int ret = find_interface(x->cfg, err);
 
 	if (!ret)
-		ret = takeover_prepare(&x->takeover, x->cfg, err, ERR_LEN);
+		ret = takeover_prepare(&x->takeover, &x->bpf, x->cfg, err, ERR_LEN);
 	if (!ret)
 		takeover_begin(&x->takeover);
 	return report(ret, err) ? ret : 0;

@@ -547,8 +547,10 @@ void worker_close_clients(struct worker *w)
 {
 	struct client *c;
 
-	while ((c = TAILQ_FIRST(&w->clients)))
+	while ((c = TAILQ_FIRST(&w->clients))) {
+		c->stream.conn.transport->finish(&c->stream.conn);
 		client_free(c);
+	}
 	handshakes_free(w);
 }
 

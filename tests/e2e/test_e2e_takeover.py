@@ -13,9 +13,9 @@ from pathlib import Path
 import proto
 import pytest
 from certificates import tls_options
-from conftest import wait_for
+from conftest import BUILD, wait_for
 from test_e2e_crash import Traffic
-from test_e2e_upgrade import CURRENT, set_layout
+from test_e2e_upgrade import CURRENT, fill, holds, newer, set_layout  # noqa: F401
 
 pytest_plugins = ["certificates"]
 pytestmark = pytest.mark.seconds(60)
@@ -192,6 +192,8 @@ def untouched(d, idle, said, *options):
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
 def test_what_cannot_be_done_is_refused(xkvd, tmp_path):
     d = xkvd("--save", "")
+    bare = d.bed.run("server", BUILD / "xkvd", "--upgrade", check=False)
+    assert bare.returncode == 1 and "name the file or the options" in bare.stderr
     with d.bed.tcp("client") as idle:
         untouched(d, idle, "no xkvd is running on .*-none", "--pin-dir", f"{d.pins}-none")
         untouched(d, idle, "maxclients", "--maxclients", "none")
@@ -246,3 +248,19 @@ def test_killed_in_the_middle(xkvd, victim):
     d.redis().set("key", "other")
     d.restart()
     assert d.redis().get("key") == b"other"
+
+
+@pytest.mark.long  # another xkvd is built for it
+def test_to_another_version_and_back(xkvd, newer):  # noqa: F811
+    """With other scratch, to which its program has to be replaced, too."""
+    d = xkvd("--save", "")
+    entries = fill(d)
+    with Traffic(d, [b"busy-%03d" % i for i in range(200)]) as traffic:
+        for build in newer, BUILD, newer:
+            traffic.more(300)
+            d.build = build
+            assert d.upgrade() == (0, "")
+            assert ("one_more" in str(d.redis().info("xkv"))) == (build is newer)
+    assert not traffic.failures, f"{len(traffic.failures)} of {traffic.requests}"
+    assert d.log().count("statistics begin anew") == 3
+    holds(d, entries, 200)
