@@ -3,7 +3,7 @@
  * `xkvd --upgrade`: this xkvd takes the place of the one that runs on the same pin directory.  That
  * one may be of another version, and helps only in that it ends when it is told to.
  *
- *	takeover_prepare(&t, bpf, cfg, err, ...);	refuses what cannot be done; nothing has changed
+ *	takeover_prepare(&t, bpf, cfg, ...);	refuses what cannot be done; nothing has changed
  *	takeover_begin(&t);			goes on in a process of its own, of no terminal
  *	takeover_end_other(&t);			from here on the driver alone answers
  *	...					starts as ever; net/ and http/ get the sockets
@@ -29,7 +29,8 @@ struct takeover {
 
 /*
  * Finds the process, and looks whether it can be followed: by its rights, by the layout of its
- * maps, and by the verifier (bpf_prepare()).  Takes its sockets (util/handed.h).  0, or -errno with a sentence.
+ * maps, and by the verifier (bpf_prepare()).  Takes its sockets (util/handed.h).  0, or -errno with
+ * a sentence.
  */
 int takeover_prepare(struct takeover *t, struct bpf *bpf, const struct config *cfg, char *err,
 		     size_t err_len);

@@ -15,7 +15,7 @@ import pytest
 from certificates import tls_options
 from conftest import BUILD, wait_for
 from test_e2e_crash import Traffic
-from test_e2e_upgrade import CURRENT, fill, holds, newer, set_layout  # noqa: F401
+from test_e2e_upgrade import CURRENT, set_layout
 
 pytest_plugins = ["certificates"]
 pytestmark = pytest.mark.seconds(60)
@@ -248,19 +248,3 @@ def test_killed_in_the_middle(xkvd, victim):
     d.redis().set("key", "other")
     d.restart()
     assert d.redis().get("key") == b"other"
-
-
-@pytest.mark.long  # another xkvd is built for it
-def test_to_another_version_and_back(xkvd, newer):  # noqa: F811
-    """With other scratch, to which its program has to be replaced, too."""
-    d = xkvd("--save", "")
-    entries = fill(d)
-    with Traffic(d, [b"busy-%03d" % i for i in range(200)]) as traffic:
-        for build in newer, BUILD, newer:
-            traffic.more(300)
-            d.build = build
-            assert d.upgrade() == (0, "")
-            assert ("one_more" in str(d.redis().info("xkv"))) == (build is newer)
-    assert not traffic.failures, f"{len(traffic.failures)} of {traffic.requests}"
-    assert d.log().count("statistics begin anew") == 3
-    holds(d, entries, 200)

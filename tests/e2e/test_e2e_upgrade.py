@@ -165,3 +165,19 @@ def test_killed_while_scratch_is_replaced(xkvd, newer, nth):
     d.start()
     holds(d, entries, 0)
     assert not [pin for pin in os.listdir(d.pins) if pin.endswith("_new")]
+
+
+@pytest.mark.long
+def test_another_takes_the_place(xkvd, newer):
+    """xkvd --upgrade: its program is another one, too."""
+    d = xkvd("--save", "")
+    entries = fill(d)
+    with Traffic(d, [b"busy-%03d" % i for i in range(200)]) as traffic:
+        for build in newer, BUILD, newer:
+            traffic.more(300)
+            d.build = build
+            assert d.upgrade() == (0, "")
+            assert ("one_more" in str(d.redis().info("xkv"))) == (build is newer)
+    assert not traffic.failures, f"{len(traffic.failures)} of {traffic.requests}"
+    assert d.log().count("statistics begin anew") == 3
+    holds(d, entries, 200)
