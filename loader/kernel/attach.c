@@ -258,9 +258,9 @@ unsigned int prog_number(int fd)
  * Attaches in one mode.  Each try has an object of its own, since libxdp's choice is loaded into
  * it.
  */
-static int try_attach(const struct bpf *b, int ifindex, enum xdp_attach_mode mode)
+static int try_attach(const struct attach *a, int ifindex, enum xdp_attach_mode mode)
 {
-	struct bpf_object *object = bpf_open_xdp(b, XDP_PROG);
+	struct bpf_object *object = bpf_open_xdp(a->bpf, XDP_PROG);
 	struct xdp_program *prog;
 	int ret;
 
@@ -273,6 +273,8 @@ static int try_attach(const struct bpf *b, int ifindex, enum xdp_attach_mode mod
 		return ret;
 	}
 	ret = xdp_program__attach(prog, ifindex, mode, 0);
+	if (!ret)
+		tag_note(a->cfg, xdp_program__fd(prog));
 	xdp_program__close(prog);
 	bpf_object__close(object);
 	return ret;
@@ -283,13 +285,13 @@ static int try_attach(const struct bpf *b, int ifindex, enum xdp_attach_mode mod
  * which the dispatcher of older libxdps is to them (xdp-tools, pull request 509).  Then ours goes
  * there alone.
  */
-static int attach_mode(const struct bpf *b, int ifindex, enum xdp_attach_mode mode)
+static int attach_mode(const struct attach *a, int ifindex, enum xdp_attach_mode mode)
 {
-	int ret = try_attach(b, ifindex, mode);
+	int ret = try_attach(a, ifindex, mode);
 
 	if (ret != -EINVAL || getenv(SKIP_DISPATCHER) || setenv(SKIP_DISPATCHER, "1", 1))
 		return ret;
-	ret = try_attach(b, ifindex, mode);
+	ret = try_attach(a, ifindex, mode);
 	unsetenv(SKIP_DISPATCHER);
 	return ret;
 }
@@ -353,7 +355,7 @@ static int attach_new(const struct attach *a, int ifindex, char *err, size_t err
 	int ret = -EOPNOTSUPP;
 
 	if (mode != MODE_GENERIC)
-		ret = attach_mode(a->bpf, ifindex, XDP_MODE_NATIVE);
+		ret = attach_mode(a, ifindex, XDP_MODE_NATIVE);
 	if (ret == -EBUSY || ret == -EEXIST)
 		return fail_taken(a->name, ifindex, err, err_len);
 	if (ret && mode == MODE_NATIVE)
@@ -365,7 +367,7 @@ static int attach_new(const struct attach *a, int ifindex, char *err, size_t err
 		if (mode == MODE_AUTO)
 			log_warning("no native XDP on %s (%s): falling back to generic", a->name,
 				    strerror(-ret));
-		ret = attach_mode(a->bpf, ifindex, XDP_MODE_SKB);
+		ret = attach_mode(a, ifindex, XDP_MODE_SKB);
 	}
 	if (ret == -EBUSY || ret == -EEXIST)
 		return fail_taken(a->name, ifindex, err, err_len);
@@ -385,32 +387,37 @@ int prog_tag(int fd, unsigned char tag[BPF_TAG_SIZE])
 	return 0;
 }
 
-/* That of this build's program.  Loads it, if nobody has. */
-static int our_tag(const struct bpf *b, unsigned char tag[BPF_TAG_SIZE])
+/* That of this build's program.  Loads it, if nobody has, and notes it. */
+static int our_tag(const struct attach *a, unsigned char tag[BPF_TAG_SIZE])
 {
 	static const unsigned char unknown[BPF_TAG_SIZE];
 	struct bpf_object *object;
-	int ret;
+	int ret, fd;
 
-	memcpy(tag, b->program_tag, BPF_TAG_SIZE);
+	memcpy(tag, a->bpf->program_tag, BPF_TAG_SIZE);
 	if (memcmp(tag, unknown, BPF_TAG_SIZE))
 		return 0;
-	object = bpf_open_xdp(b, XDP_PROG);
+	object = bpf_open_xdp(a->bpf, XDP_PROG);
 	ret = object ? bpf_object__load(object) : -errno;
-	if (!ret)
-		ret = prog_tag(bpf_program__fd(bpf_object__find_program_by_name(object, XDP_PROG)),
-			       tag);
+	if (!ret) {
+		fd = bpf_program__fd(bpf_object__find_program_by_name(object, XDP_PROG));
+		tag_note(a->cfg, fd);
+		ret = prog_tag(fd, tag);
+	}
 	bpf_object__close(object);
 	return ret;
 }
 
 /* Does the attached program do what this build would? */
-static bool same_build(const struct bpf *b, int attached_fd)
+static bool same_build(const struct attach *a, int attached_fd)
 {
 	unsigned char ours[BPF_TAG_SIZE], theirs[BPF_TAG_SIZE];
 
-	return uses_our_scratch(b, attached_fd) && !our_tag(b, ours) &&
-	       !prog_tag(attached_fd, theirs) && !memcmp(ours, theirs, BPF_TAG_SIZE);
+	if (!uses_our_scratch(a->bpf, attached_fd))
+		return false;
+	return tag_is_noted(a->cfg, attached_fd) ||
+	       (!our_tag(a, ours) && !prog_tag(attached_fd, theirs) &&
+		!memcmp(ours, theirs, BPF_TAG_SIZE));
 }
 
 /*
@@ -437,18 +444,18 @@ static int swap(const struct attach *a, struct attached *old, char *err, size_t 
 		return fail(ret, err, err_len, "cannot take the older program off %s: %s", a->name,
 			    strerror(-ret));
 	ret = attach_new(a, ifindex, err, err_len);
-	if (!ret || attach_mode(a->bpf, ifindex, was) || a->cfg->mode != MODE_AUTO)
+	if (!ret || attach_mode(a, ifindex, was) || a->cfg->mode != MODE_AUTO)
 		return ret;
 	log_warning("%s", err);
 	return 0;
 }
 
 /* Ours takes the place of a program that is there alone, in one step: no packet finds none. */
-static int replace_alone(const struct bpf *b, const struct attached *old)
+static int replace_alone(const struct attach *a, const struct attached *old)
 {
 	LIBBPF_OPTS(bpf_xdp_attach_opts, opts, .old_prog_fd = old->fd);
 	__u32 mode = old->generic ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE;
-	struct bpf_object *object = bpf_open_xdp(b, XDP_PROG);
+	struct bpf_object *object = bpf_open_xdp(a->bpf, XDP_PROG);
 	const struct bpf_program *prog;
 	int ret = object ? bpf_object__load(object) : -errno;
 
@@ -456,6 +463,8 @@ static int replace_alone(const struct bpf *b, const struct attached *old)
 		prog = bpf_object__find_program_by_name(object, XDP_PROG);
 		ret = bpf_xdp_attach(old->ifindex, bpf_program__fd(prog), XDP_FLAGS_REPLACE | mode,
 				     &opts);
+		if (!ret)
+			tag_note(a->cfg, bpf_program__fd(prog));
 	}
 	bpf_object__close(object);
 	return ret;
@@ -463,7 +472,7 @@ static int replace_alone(const struct bpf *b, const struct attached *old)
 
 static int take_place(const struct attach *a, struct attached *old, char *err, size_t err_len)
 {
-	if (replace_alone(a->bpf, old))
+	if (replace_alone(a, old))
 		return swap(a, old, err, err_len);
 	attached_close(old);
 	return 0;
@@ -482,7 +491,7 @@ static int attach_to(const struct attach *a, int ifindex, bool *adopted, char *e
 		return attach_new(a, ifindex, err, err_len);
 	if (!fits_mode(a->cfg, &old))
 		return swap(a, &old, err, err_len);
-	*adopted = same_build(a->bpf, old.fd);
+	*adopted = same_build(a, old.fd);
 	if (*adopted) {
 		attached_close(&old);
 		return 0;

@@ -786,6 +786,8 @@ int bpf_unpin(const struct config *cfg, char *err, size_t err_len)
 		snprintf(path, sizeof(path), "%s/%s", cfg->pin_dir, iterators[i]);
 		unlink(path);
 	}
+	tag_path(path, sizeof(path), cfg);
+	unlink(path);
 	for (int id = 0; id < BPF_MAPS; id++) {
 		bpf_map_path(path, sizeof(path), cfg, id);
 		if (is_scratch(id))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the files of this folder share: bpf.c (maps and pins), attach.c (the interface), detach.c,
- * owner.c (who has the maps of a program).  Only they include it.
+ * owner.c (who has the maps of a program), tag.c (is it our program?).  Only they include it.
  */
 #ifndef XKV_BPF_IMPL_H
 #define XKV_BPF_IMPL_H
@@ -53,6 +53,20 @@ int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len);
 int bpf_unpin(const struct config *cfg, char *err, size_t err_len);
 
 void bpf_pinned_ids(const struct config *cfg, struct map_ids *ids);
+
+/* ---- tag.c ---- */
+
+#define TAG_NOTE_SIZE 34
+
+/*
+ * Notes in the pin directory that this is our XDP program: the next start need not load it, which
+ * takes the verifier most of what a start takes, to know it again.
+ */
+void tag_note(const struct config *cfg, int fd);
+/* Is it, by the note?  If not it may be all the same. */
+bool tag_is_noted(const struct config *cfg, int fd);
+/* Where the note is. */
+void tag_path(char *path, size_t len, const struct config *cfg);
 
 /* ---- attach.c ---- */
 

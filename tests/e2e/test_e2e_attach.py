@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +18,8 @@ from conftest import BUILD, SERVER6, Xkvd, run, wait_for
 MAPS = ["xkv_index", "xkv_pages", "xkv_classes", "xkv_once", "xkv_config", "xkv_secret",
         "xkv_hot", "xkv_counters", "xkv_frames", "xkv_batch", "xkv_txn", "xkv_txn_more",
         "xkv_databases", "xkv_feed", "xkv_tally", "xkv_tails"]
-PINS = MAPS + ["entries", "dump"]  # iterators that print the entries
+# iterators that print the entries, and a note of which build is attached
+PINS = MAPS + ["entries", "dump", "build"]
 NATIVE, GENERIC = 1, 2  # IFLA_XDP_ATTACHED
 GLOBALS = "/sys/fs/bpf/xdp/globals"
 
@@ -83,6 +85,37 @@ def refusing_native(bed):
         bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off", check=False)
         bed.run("client", "ip", "link", "set", "dev", "xkv1", "mtu", "1500")
         bed.up()
+
+
+def loaded(d, trace):
+    """Starts it under strace: the programs that it has the kernel load."""
+    with d.log_path.open("ab") as log:
+        d.process = d.bed.popen("server", "strace", "-D", "-f", "-qq", "-s", "0", "-e", "trace=bpf",
+                                "-o", trace, *d.argv(), stdin=subprocess.DEVNULL, stdout=log,
+                                stderr=log)
+    d.wait_ready(60)
+    return set(re.findall(r'PROG_LOAD.* prog_name="(\w+)"', trace.read_text()))
+
+
+def test_a_program_that_is_known_is_not_loaded_again(bed, xkvd, tmp_path):
+    """The verifier takes longer for it than all else of a start; what is noted of it must fit."""
+    d = xkvd("--save", "")
+    note, text = d.pins / "build", os.readlink(d.pins / "build")
+    program = attached(bed)["prog"]["id"]
+
+    def again():
+        d.stop()
+        return "xkv_xdp" in loaded(d, tmp_path / "trace")
+
+    assert not again() and not again()
+    for other in (None, "0" * 16 + text[16:], text[:17] + "0" * 16, "x"):
+        note.unlink()
+        if other:
+            os.symlink(other, note)
+        assert again() and os.readlink(note) == text
+        assert attached(bed)["prog"]["id"] == program
+    assert not again()
+    serves(d)
 
 
 def test_auto_falls_back_to_generic(bed, xkvd):

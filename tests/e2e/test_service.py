@@ -90,7 +90,7 @@ def test_the_units_user_and_capabilities_are_enough(as_service):
     daemon.redis().config_set("timeout", 8)
     assert daemon.redis().config_rewrite()
     assert "timeout 8" in file.read_text()
-    assert all(path.stat().st_uid == USER for path in daemon.pins.iterdir())
+    assert all(path.lstat().st_uid == USER for path in daemon.pins.iterdir())
     daemon.stop()
     detach = [*argv[:at], "--detach", "--interface", "xkv0", "--pin-dir", daemon.pins]
     assert "removed the maps" in daemon.bed.run("server", *detach).stderr
