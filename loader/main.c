@@ -777,7 +777,7 @@ static int run(struct xkvd *x, const struct options *o)
 		log_warning("%s", err);
 	stop(x);
 	if (ret && x->takeover.pid)
-		takeover_back(&x->takeover);
+		takeover_back(&x->takeover, x->cfg);
 	log_set_level(LOG_LEVEL_WARNING); /* keeps the reason of the failure the last line */
 	/* The next start would adopt an empty store that never served, and load no snapshot. */
 	if (ret && x->fresh && !x->bpf.adopted && !o->adopt)

@@ -16,6 +16,7 @@ struct housekeeping {
 	ev_timer log_wait_end; /* when the patience of the first of log_waiters ends */
 	ev_async room_made;    /* for a command that needs much, or it is somebody else's turn */
 	ev_signal on_term, on_int, on_usr1, on_usr2, on_hup;
+	ev_timer leave;
 	/* of save-schedule: what next_save was computed from, and when it was looked at last */
 	struct save_time schedule[CONFIG_MAX_SCHEDULE];
 	time_t looked_at;

@@ -18,6 +18,7 @@
 #include "util/log.h"
 
 #define SECOND_SIGNAL_SECONDS 60
+#define LEAVE_SECONDS	      0.05 /* without accepting clients, before the end of SIGUSR2 */
 
 static void exit_at_once(int number)
 {
@@ -147,17 +148,28 @@ static void hand_functions(void)
 	free(records);
 }
 
-static void on_successor_signal(struct ev_loop *loop, ev_signal *w, int events)
+static void on_leave(struct ev_loop *loop, ev_timer *w, int events)
 {
 	struct server *s = ((struct housekeeping *)w->data)->srv;
 
 	(void)loop;
 	(void)events;
 	worker_take_all(s->worker[0]);
-	log_notice("received SIGUSR2, another xkvd goes on");
 	s->succeeded = true;
 	server_shutdown(s, SHUTDOWN_NOSAVE, true);
 	hand_functions();
+}
+
+/* Those who have just connected get their first reply; the next ones are the other's. */
+static void on_successor_signal(struct ev_loop *loop, ev_signal *w, int events)
+{
+	struct housekeeping *h = w->data;
+
+	(void)events;
+	worker_take_all(h->srv->worker[0]);
+	log_notice("received SIGUSR2, another xkvd goes on");
+	listeners_stop(h->srv);
+	ev_timer_start(loop, &h->leave);
 }
 
 static void on_reopen_signal(struct ev_loop *loop, ev_signal *w, int events)
@@ -194,6 +206,8 @@ void signals_begin(struct housekeeping *h)
 	init_signal(h, &h->on_term, on_exit_signal, SIGTERM);
 	init_signal(h, &h->on_int, on_exit_signal, SIGINT);
 	init_signal(h, &h->on_usr1, on_reopen_signal, SIGUSR1);
+	ev_timer_init(&h->leave, on_leave, LEAVE_SECONDS, 0);
+	h->leave.data = h;
 	init_signal(h, &h->on_usr2, on_successor_signal, SIGUSR2);
 	init_signal(h, &h->on_hup, on_reopen_signal, SIGHUP);
 	signal(SIGPIPE, SIG_IGN); /* also where main() is another one, in tests */
@@ -205,4 +219,5 @@ void signals_end(struct housekeeping *h)
 
 	for (unsigned int i = 0; i < sizeof(watchers) / sizeof(watchers[0]); i++)
 		ev_signal_stop(h->srv->loop, watchers[i]);
+	ev_timer_stop(h->srv->loop, &h->leave);
 }

@@ -211,8 +211,10 @@ void takeover_end_other(const struct takeover *t)
 		log_notice("process %d has not ended yet (a late disk?)", t->pid);
 }
 
-void takeover_back(const struct takeover *t)
+void takeover_back(const struct takeover *t, const struct config *cfg)
 {
+	if (lock_holder(cfg->pin_dir))
+		return; /* somebody else was faster, and serves */
 	log_warning("process %d had served before: its program is started again", t->pid);
 	log_set_level(LOG_LEVEL_WARNING);
 	if (fchdir(t->cwd))

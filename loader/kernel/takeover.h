@@ -52,8 +52,8 @@ void takeover_done(struct takeover *t);
 
 /*
  * Becomes the other program again, with its arguments, over the same store.  Returns if that does
- * not work.
+ * not work, or if a third one has the store.
  */
-void takeover_back(const struct takeover *t);
+void takeover_back(const struct takeover *t, const struct config *cfg);
 
 #endif

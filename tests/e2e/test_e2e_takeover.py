@@ -15,7 +15,7 @@ import pytest
 from certificates import tls_options
 from conftest import BUILD, wait_for
 from test_e2e_crash import Traffic
-from test_e2e_upgrade import CURRENT, set_layout
+from test_e2e_upgrade import set_layout
 
 pytest_plugins = ["certificates"]
 pytestmark = pytest.mark.seconds(60)
@@ -198,9 +198,11 @@ def test_what_cannot_be_done_is_refused(xkvd, tmp_path):
         untouched(d, idle, "no xkvd is running on .*-none", "--pin-dir", f"{d.pins}-none")
         untouched(d, idle, "maxclients", "--maxclients", "none")
         untouched(d, idle, "No tls-cert-file configured", "--tls-port", TLS)
-        set_layout(d, CURRENT + 1)
+        layout = int.from_bytes((int(b, 0) for b in d.map_dump("xkv_config")[0]["value"][4:8]),
+                                "little")
+        set_layout(d, layout + 1)
         untouched(d, idle, "a newer version of xkvd .*Nothing was changed")
-        set_layout(d, CURRENT)
+        set_layout(d, layout)
         argv = d.argv()
         d.argv = lambda: ["setpriv", "--reuid", str(NOBODY), "--clear-groups", "--inh-caps",
                           "-all,+net_admin,+sys_admin", "--ambient-caps",
