@@ -14,6 +14,7 @@
 #include "udp.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/thread.h"
 
 #define SLICE_NS    1000000
 #define STACK_BYTES (8 << 20)
@@ -303,6 +304,14 @@ static struct client *first_to_send(const struct worker *w, bool writers)
 	return c;
 }
 
+/* While replies wait for the disk, what wakes this thread up is one of the short waits of each. */
+static void hurry(struct worker *w)
+{
+	if (w->hurries != w->srv->replies_wait)
+		thread_hurries(w->srv->replies_wait);
+	w->hurries = w->srv->replies_wait;
+}
+
 static void end_rounds(struct worker *w)
 {
 	struct caller *busy = w->srv->busy;
@@ -313,6 +322,7 @@ static void end_rounds(struct worker *w)
 	/* its round goes on, and ends anew */
 	if (busy && busy->worker == w && client_of(busy))
 		worker_unsend(w, client_of(busy));
+	hurry(w);
 	hold_unsent(w, writelog_awaits(w->unsent_count, &writers));
 	while ((c = first_to_send(w, writers))) {
 		worker_unsend(w, c);

@@ -79,6 +79,7 @@ struct worker {
 	/* those that wait for the disk (client.held_until), then those whose round has to end */
 	struct client_list unsent;
 	unsigned int unsent_count; /* the latter */
+	bool hurries;		   /* thread_hurries() */
 	size_t unsent_bytes;	   /* about what they have to send */
 	ev_prepare ends;	   /* ends these rounds before the loop waits */
 	ev_check turns;		   /* gives each waiting client its turn */

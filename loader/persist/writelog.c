@@ -125,6 +125,7 @@ static struct {
 	struct aof_text text;	/* not written yet */
 	struct point now, safe; /* the latter: where a whole command ends that was written */
 	bool in_txn, failed;
+	bool hurries; /* thread_hurries() */
 	uint64_t round_bytes, retry_ns;
 	uint64_t others; /* bytes of all files but the current increment */
 
@@ -763,6 +764,16 @@ static bool is_awaited(void)
 	return awaited;
 }
 
+/* A sync is several short waits, each for a CPU, too. */
+static void hurry(void)
+{
+	bool awaited = atomic_load(&state.awaited);
+
+	if (state.hurries != awaited)
+		thread_hurries(awaited);
+	state.hurries = awaited;
+}
+
 /* Waits until what comes is worth a sync. */
 static void gather(void)
 {
@@ -1035,6 +1046,7 @@ static bool on_begin(void *arg)
 		return !state.failed;
 	}
 	state.retry_ns = 0;
+	hurry();
 	gather();
 	return true;
 }
@@ -1573,7 +1585,7 @@ static int start_threads(char *err, size_t err_len)
 {
 	int ret;
 
-	state.closing = false;
+	state.closing = state.hurries = false;
 	ret = thread_without_signals(&state.sync_thread, sync_main, NULL);
 	state.sync_runs = !ret;
 	if (!ret)

@@ -1,7 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "thread.h"
 
+#include <sched.h>
 #include <signal.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SHORT_NS 100000 /* the least that Linux takes */
+
+/* sched_setattr(2): as much of it as the first version had.  Headers of it clash with sched.h. */
+struct attributes {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime, deadline, period;
+};
 
 /* It inherits the mask of the thread that starts it. */
 int thread_without_signals(pthread_t *thread, void *(*fn)(void *arg), void *arg)
@@ -14,4 +29,15 @@ int thread_without_signals(pthread_t *thread, void *(*fn)(void *arg), void *arg)
 	ret = -pthread_create(thread, NULL, fn, arg);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return ret;
+}
+
+/* Not of one that has a policy of its own (chrt(1)).  Linux before 6.12 ignores the slice. */
+void thread_hurries(bool hurries)
+{
+	struct attributes attr;
+
+	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) || attr.policy != SCHED_OTHER)
+		return;
+	attr.runtime = hurries ? SHORT_NS : 0;
+	syscall(SYS_sched_setattr, 0, &attr, 0);
 }

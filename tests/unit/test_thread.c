@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A thread that hurries has a short slice, and all else as before. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "loader/util/thread.h"
+
+#define SHORT_NS 100000
+
+/* The slice of the calling thread in ns; 0: Linux before 6.12 does not say. */
+static uint64_t slice(void)
+{
+	uint64_t attr[6]; /* struct sched_attr: sched_runtime is the fourth */
+
+	memset(attr, 0, sizeof(attr));
+	assert_int_equal(syscall(SYS_sched_getattr, 0, attr, sizeof(attr), 0), 0);
+	return attr[3];
+}
+
+static void test_hurries(void **state)
+{
+	uint64_t before = slice();
+
+	(void)state;
+	assert_int_equal(setpriority(PRIO_PROCESS, 0, 3), 0);
+	thread_hurries(true);
+	assert_int_equal(slice(), before ? SHORT_NS : 0);
+	assert_int_equal(getpriority(PRIO_PROCESS, 0), 3);
+	thread_hurries(false);
+	assert_int_equal(slice(), before);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hurries),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
