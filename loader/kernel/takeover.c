@@ -19,9 +19,9 @@
 #include "bpf_impl.h"
 #include "util/handed.h"
 
-#define ARGUMENTS_MAX (1 << 16) /* bytes of the other one's command line */
-#define TELL_MS	      10000	/* between lines of the log while the other one ends */
-#define BARRIER_US    5000000	/* that systemd has to read what it was told */
+#define WORDS_MAX  (1 << 18) /* bytes of the other one's command line, or environment */
+#define TELL_MS	   10000     /* between lines of the log while the other one ends */
+#define BARRIER_US 5000000   /* that systemd has to read what it was told */
 
 /* ---- who runs there? ----------------------------------------------------- */
 
@@ -73,23 +73,50 @@ static int open_of(pid_t pid, const char *what, int flags)
 	return open(path, flags | O_CLOEXEC);
 }
 
+/* Words, each with a 0 behind it, from a file of the process: to be freed, NULL if that fails. */
+static char *read_words(pid_t pid, const char *what, size_t *len)
+{
+	char *text = calloc(1, WORDS_MAX);
+	int fd = open_of(pid, what, O_RDONLY);
+	ssize_t got = fd >= 0 && text ? read(fd, text, WORDS_MAX - 1) : -1;
+
+	if (fd >= 0)
+		close(fd);
+	if (got >= 0 && got < WORDS_MAX - 1) {
+		*len = (size_t)got;
+		return text;
+	}
+	free(text);
+	return NULL;
+}
+
 /* Its arguments, without --upgrade: to start it again is to start it plainly. */
 static char **read_arguments(pid_t pid)
 {
-	int fd = open_of(pid, "cmdline", O_RDONLY), count = 0;
-	char *text = calloc(1, ARGUMENTS_MAX), **argv = NULL;
-	ssize_t len = fd >= 0 && text ? read(fd, text, ARGUMENTS_MAX - 1) : -1;
+	size_t len = 0, count = 0;
+	char *text = read_words(pid, "cmdline", &len);
+	char **argv = text ? calloc(len + 1, sizeof(*argv)) : NULL;
 
-	if (len > 0 && len < ARGUMENTS_MAX - 1)
-		argv = calloc((size_t)len + 1, sizeof(*argv));
 	for (char *at = text; argv && at < text + len; at += strlen(at) + 1)
 		if (count != 1 || strcmp(at, "--upgrade"))
 			argv[count++] = at;
-	if (fd >= 0)
-		close(fd);
 	if (!argv)
 		free(text);
 	return argv;
+}
+
+/* Is it run by systemd, or the like, which would take its end for that of the service? */
+static bool is_service(pid_t pid)
+{
+	static const char name[] = "NOTIFY_SOCKET=";
+	size_t len = 0;
+	char *text = read_words(pid, "environ", &len);
+	bool found = false;
+
+	for (const char *at = text; at && at < text + len && !found; at += strlen(at) + 1)
+		found = !strncmp(at, name, sizeof(name) - 1);
+	free(text);
+	return found;
 }
 
 static int fail_nobody(const struct config *cfg, char *err, size_t err_len)
@@ -126,6 +153,10 @@ static int find(struct takeover *t, const struct config *cfg, char *err, size_t 
 	if (!t->argv || !t->signal || lock_holder(cfg->pin_dir) != pid)
 		return fail(-EAGAIN, err, err_len,
 			    "process %ld, the xkvd on %s, does not serve (yet, or any more)",
+			    (long)pid, cfg->pin_dir);
+	if (is_service(pid) && !getenv("NOTIFY_SOCKET"))
+		return fail(-EPERM, err, err_len,
+			    "process %ld, the xkvd on %s, is run by systemd: systemctl reload xkvd",
 			    (long)pid, cfg->pin_dir);
 	t->pid = pid;
 	return 0;

@@ -190,11 +190,16 @@ def untouched(d, idle, said, *options):
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
-def test_what_cannot_be_done_is_refused(xkvd, tmp_path):
-    d = xkvd("--save", "")
+def test_what_cannot_be_done_is_refused(xkvd, tmp_path, monkeypatch):
+    d = xkvd("--save", "", run=False)
+    with monkeypatch.context() as systemd:
+        systemd.setitem(d.bed.env, "NOTIFY_SOCKET", str(tmp_path / "none"))
+        d.start()
     bare = d.bed.run("server", BUILD / "xkvd", "--upgrade", check=False)
     assert bare.returncode == 1 and "name the file or the options" in bare.stderr
     with d.bed.tcp("client") as idle:
+        untouched(d, idle, "is run by systemd: systemctl reload")
+        monkeypatch.setitem(d.bed.env, "NOTIFY_SOCKET", str(tmp_path / "none"))
         untouched(d, idle, "no xkvd is running on .*-none", "--pin-dir", f"{d.pins}-none")
         untouched(d, idle, "maxclients", "--maxclients", "none")
         untouched(d, idle, "No tls-cert-file configured", "--tls-port", TLS)
