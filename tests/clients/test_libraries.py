@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 18
+# tests/run: seconds 28
 # tests/run: once
 """Client libraries of other languages, and what stands on them, do their work with xkvd.
 
 go/ has go-redis, redsync (Redlock) and redis_rate; js/ has ioredis, node-redis, redlock and
-rate-limiter-flexible; py/ the newest redis-py with its client-side cache, and Django.  Where a
-library cannot be downloaded, its cases are skipped.
+rate-limiter-flexible; py/ the newest redis-py with its client-side cache, and Django.  Those that
+need hashes, lists and streams do it with xkvd in front of a Redis: bullmq/, and Celery in py/.
+Where a library cannot be downloaded, its cases are skipped.
 """
 import contextlib
 import os
@@ -17,7 +18,7 @@ import sys
 
 import pytest
 from conftest import BUILD, ROOT, download, run
-from respserver import in_kernel
+from respserver import Daemon, in_kernel, in_memory, wait_for
 
 pytest_plugins = ["respserver"]
 pytestmark = pytest.mark.seconds(120)
@@ -40,14 +41,17 @@ def go_clients(tmp_path_factory):
     return [built, "-test.v", "-test.timeout=100s"]
 
 
-@pytest.fixture(scope="module")
-def node_clients(tmp_path_factory):
-    place = tmp_path_factory.mktemp("js")
-    for file in (HERE / "js").glob("*.js*"):
+def node(place, name, package):
+    for file in (HERE / name).glob("*.js*"):
         shutil.copy(file, place)
     needs("npm", "nodejs npm")
-    download("ioredis", "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=place)
-    return ["node", "--test", "--test-reporter=tap", place / "clients.test.js"]
+    download(package, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=place)
+    return ["node", "--test", "--test-reporter=tap", *place.glob("*.test.js")]
+
+
+@pytest.fixture(scope="module")
+def node_clients(tmp_path_factory):
+    return node(tmp_path_factory.mktemp("js"), "js", "ioredis")
 
 
 def server(store, place, mode):
@@ -84,15 +88,65 @@ def test_node(node_clients, store, tmp_path, mode, count):
 
 # That of the system is older than its cache.
 PYTHON = {"client_cache.py": ["redis==8.1.0"],
-          "django_caches.py": ["django==5.2.19", "django-redis==7.0.0", "redis==8.1.0"]}
+          "django_caches.py": ["django==5.2.19", "django-redis==7.0.0", "redis==8.1.0"],
+          "celery_tasks.py": ["celery==5.7.0", "redis==8.1.0"]}
 
 
-@pytest.mark.parametrize("script", PYTHON)
-def test_python(script, privileged, tmp_path):
-    place = tmp_path / "packages"
-    download(" and ".join(PYTHON[script]), sys.executable, "-m", "pip", "install", "--quiet",
-             "--target", place, *PYTHON[script])
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """Where the packages of a script are; they are downloaded once."""
+    made = {}
+
+    def place(script):
+        if script not in made:
+            to = tmp_path_factory.mktemp("packages")
+            download(" and ".join(PYTHON[script]), sys.executable, "-m", "pip", "install",
+                     "--quiet", "--target", to, *PYTHON[script])
+            made[script] = to
+        return made[script]
+
+    return place
+
+
+def run_python(script, daemon, packages):
+    done = run(sys.executable, HERE / "py" / script, daemon.port, BUILD / "xkv",
+               check=False, env=dict(os.environ, PYTHONPATH=str(packages(script))))
+    assert done.returncode == 0, done.stderr + daemon.log()
+
+
+@pytest.mark.parametrize("script", ["client_cache.py", "django_caches.py"])
+def test_python(script, privileged, packages, tmp_path):
     with in_kernel(tmp_path) as daemon:
-        done = run(sys.executable, HERE / "py" / script, daemon.port, BUILD / "xkv",
-                   check=False, env=dict(os.environ, PYTHONPATH=str(place)))
-        assert done.returncode == 0, done.stderr
+        run_python(script, daemon, packages)
+
+
+# ---- in front of a Redis -----------------------------------------------------------------------
+
+UNDRIVEN = pytest.mark.undriven("the driver answers nothing over TCP in front of a Redis")
+
+
+@pytest.fixture(scope="module")
+def front(no_process_stays, tmp_path_factory):
+    needs("redis-server", "redis-server")
+    redis = Daemon(["redis-server"], str(tmp_path_factory.mktemp("redis")), "--save", "")
+    with in_memory(tmp_path_factory.mktemp("front"), "--upstream",
+                   f"redis://127.0.0.1:{redis.port}") as daemon:
+        def is_up():
+            with daemon.connect() as c:
+                return c.call("FLUSHALL") == b"+OK\r\n"
+
+        wait_for(is_up, "the upstream")
+        yield daemon
+    redis.stop()
+
+
+@UNDRIVEN
+def test_bullmq(front, tmp_path):
+    assert passed(node(tmp_path, "bullmq", "BullMQ"), front, "front", r"^ok \d+ - ") == 3
+
+
+@UNDRIVEN
+@pytest.mark.parametrize("script", ["django_caches.py",
+                                    pytest.param("celery_tasks.py", marks=pytest.mark.long)])
+def test_python_in_front_of_a_redis(script, front, packages):
+    run_python(script, front, packages)
