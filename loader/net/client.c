@@ -29,7 +29,7 @@
 #define RESUME_BELOW   (256 << 10) /* unsent bytes at which execution resumes after a pause */
 #define READ_MAX       (1 << 20)   /* bytes read, and parsed, in one go */
 #define WRITE_VECTORS  64
-/* a client that hung up may have shut down its sending side only */
+/* for a client of which TCP says only that it sends no more */
 #define HANGUP_GRACE_NS 1000000000
 /* bytes before AUTH: the longest command, and a pipeline beside it */
 #define WAITING_INPUT_MAX (4 << 20) /* bytes */
@@ -457,13 +457,25 @@ static bool passes_output_limit(struct client *c)
 	return true;
 }
 
+/* One that may have shut down its sending side only has a second. */
+static bool has_gone(struct client *c)
+{
+	enum peer_state peer = connection_peer(&c->stream.conn);
+
+	if (peer != PEER_MAY_BE_GONE)
+		return peer == PEER_GONE;
+	if (!c->hung_up)
+		c->hung_up = monotonic_ns();
+	return monotonic_ns() - c->hung_up > HANGUP_GRACE_NS;
+}
+
 void clients_tend_memory(struct worker *w)
 {
 	struct client *c, *next;
 
 	for (c = TAILQ_FIRST(&w->clients); c; c = next) {
 		next = TAILQ_NEXT(c, link);
-		if (passes_output_limit(c))
+		if (passes_output_limit(c) || (c->sends_no_more && has_gone(c)))
 			client_free(c);
 		else if (!ev_is_active(&c->stream.readable))
 			read_or_wait(c);
@@ -580,11 +592,20 @@ static void keep_input(struct client *c)
 	c->caller.dead = true;
 }
 
-/* Was all executed that it has sent?  What is left is the begin of a command. */
-static bool has_its_replies(const struct client *c)
+/* Are there replies to come from elsewhere? */
+static bool is_owed(struct client *c)
 {
-	return !c->queued && !c->paused && !c->held_until && !c->caller.unsent &&
-	       !(c->caller.ran & RUN_UNFINISHED);
+	const struct executor *ex = c->caller.worker->executor;
+
+	return c->held_until || (c->caller.waits && !c->caller.blocks) ||
+	       (ex->owes && ex->owes(&c->caller));
+}
+
+/* Was all executed that it has sent?  What is left is the begin of a command. */
+static bool has_its_replies(struct client *c)
+{
+	return !c->queued && !c->paused && !c->caller.unsent && !(c->caller.ran & RUN_UNFINISHED) &&
+	       !is_owed(c);
 }
 
 /* Ends the handling of each event of a client: closes it, or prepares it for the next event. */
@@ -663,23 +684,8 @@ void client_end_round(struct client *c)
  */
 static bool is_abandoned(struct client *c)
 {
-	enum peer_state peer;
-
-	if (!(c->caller.ran & (RUN_UNFINISHED | RUN_LONG)) || c->caller.ran & RUN_WRITES)
-		return false;
-	peer = connection_peer(&c->stream.conn);
-	if (peer != PEER_SENDS_NO_MORE)
-		return peer == PEER_GONE;
-	if (!c->hung_up)
-		c->hung_up = monotonic_ns();
-	return monotonic_ns() - c->hung_up > HANGUP_GRACE_NS;
-}
-
-/* Has it shut down its sending side only, and is there a reply that it may wait for? */
-static bool is_owed(struct client *c)
-{
-	return (c->held_until || (c->caller.waits && !c->caller.blocks)) &&
-	       connection_peer(&c->stream.conn) == PEER_SENDS_NO_MORE;
+	return c->caller.ran & (RUN_UNFINISHED | RUN_LONG) && !(c->caller.ran & RUN_WRITES) &&
+	       has_gone(c);
 }
 
 static void serve_input(struct client *c);
@@ -767,7 +773,7 @@ static bool receive(struct client *c)
 		return true;
 	if (n < 0)
 		note_failure(c);
-	c->sends_no_more = !n && is_owed(c);
+	c->sends_no_more = !n && connection_peer(&c->stream.conn) != PEER_GONE && is_owed(c);
 	return c->sends_no_more;
 }
 

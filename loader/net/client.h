@@ -73,8 +73,9 @@ void client_turn(struct client *c);
 void client_end_round(struct client *c);
 
 /*
- * Every second: closes clients whose output is beyond the soft limit for too long, reads again from
- * those that had to wait for memory, and gives free memory back to the system.
+ * Every second: closes clients whose output is beyond the soft limit for too long, and those that
+ * have gone while they were owed replies; reads again from those that had to wait for memory, and
+ * gives free memory back to the system.
  */
 void clients_tend_memory(struct worker *w);
 /* Gives all free memory back to the system. */

@@ -132,7 +132,10 @@ enum peer_state connection_peer(const struct connection *conn)
 
 	if (poll(&p, 1, 0) <= 0)
 		return PEER_THERE;
-	return p.revents & (POLLERR | POLLHUP | POLLNVAL) ? PEER_GONE : PEER_SENDS_NO_MORE;
+	if (p.revents & (POLLERR | POLLHUP | POLLNVAL))
+		return PEER_GONE;
+	return conn->transport == &unix_socket || conn->transport == &pair ? PEER_SENDS_NO_MORE
+									   : PEER_MAY_BE_GONE;
 }
 
 bool connection_is_local(const struct connection *conn)

@@ -71,7 +71,11 @@ bool connection_is_unix(const struct connection *conn);
  */
 bool connection_pair(struct connection *conn, int fd, const struct sockaddr_storage *peer);
 
-enum peer_state { PEER_THERE, PEER_SENDS_NO_MORE, PEER_GONE };
+/*
+ * Over TCP one that has shut down its sending side looks like one that has closed the connection:
+ * PEER_MAY_BE_GONE.
+ */
+enum peer_state { PEER_THERE, PEER_SENDS_NO_MORE, PEER_MAY_BE_GONE, PEER_GONE };
 enum peer_state connection_peer(const struct connection *conn);
 
 /* Why the last call failed, by errno and the connection. */

@@ -54,6 +54,11 @@ struct executor {
 	void (*before_replies)(struct worker *w);
 	/* The client is being closed: forgets it, and its unfinished command, if there is one. */
 	void (*cancel)(struct caller *c);
+	/*
+	 * Its client sends no more: are there replies to come that it may wait for?  NULL: there
+	 * are none but that of its call.  caller_kind.answered() is called when they have come.
+	 */
+	bool (*owes)(struct caller *c);
 	/* Bytes that the unfinished command has allocated. */
 	size_t (*memory)(struct caller *c);
 	/* Frees what database/ has allocated for the server, which has no clients any more. */

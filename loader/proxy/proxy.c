@@ -310,6 +310,19 @@ static void cancel(struct caller *c)
 	base->cancel(c);
 }
 
+/*
+ * On a connection of its own the upstream gets the end, too: it knows what it replies to yet, and
+ * what waits for ever (BLPOP) ends with it.
+ */
+static bool owes(struct caller *c)
+{
+	struct passage *p = passage_of(c);
+
+	if (p->own && !p->own->link.ends)
+		link_end(&p->own->link);
+	return p->count || p->is_answered || (p->raw && p->own);
+}
+
 static size_t memory(struct caller *c)
 {
 	return base->memory(c) + passage_memory(passage_of(c));
@@ -378,6 +391,7 @@ const struct executor *proxy_executor(const struct executor *commands, const str
 	executor.run = run;
 	executor.resume = resume;
 	executor.cancel = cancel;
+	executor.owes = owes;
 	executor.memory = memory;
 	executor.driver_rights = driver_rights;
 	executor.server_free = server_end;

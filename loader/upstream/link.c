@@ -94,8 +94,16 @@ void link_flush(struct link *l)
 		return;
 	}
 	ev_io_stop(l->loop, &l->writable);
+	if (l->ends)
+		shutdown(l->conn.fd, SHUT_WR); /* fails where the upstream has closed it */
 	if (l->events->drained)
 		l->events->drained(l);
+}
+
+void link_end(struct link *l)
+{
+	l->ends = true;
+	link_flush(l);
 }
 
 static void on_flush(struct ev_loop *loop, ev_prepare *w, int events)

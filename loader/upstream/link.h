@@ -65,6 +65,7 @@ struct link {
 	enum link_state { LINK_CLOSED, LINK_CONNECTING, LINK_SHAKING, LINK_UP } state;
 	bool ready; /* has signed in */
 	bool raw;   /* replies are not matched with requests */
+	bool ends;  /* nothing more is sent */
 	enum protocol protocol;
 	struct connection conn;
 	ev_io readable, writable;
@@ -99,6 +100,8 @@ void link_expect_any(struct link *l);
 void link_written(struct link *l);
 /* Sends now what waits: within the last steps of a round of the loop it would wait for the next. */
 void link_flush(struct link *l);
+/* The upstream reads an end behind what was appended: it replies to that, and closes. */
+void link_end(struct link *l);
 /* Appends a command: written anew, so that nobody can send what the upstream does not take. */
 void link_call(struct link *l, unsigned int argc, const struct resp_arg *argv);
 void link_words(struct link *l, unsigned int argc, const char *const *argv);
