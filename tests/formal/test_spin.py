@@ -235,7 +235,8 @@ QUICK = {"lists, orphans", "OWN_LIST_ONLY",
          "transactions: NO_ODD_CHECK_AGAIN",
          "proxy: NO_GUARD", "proxy: NO_BARRIER", "proxy: NO_EMPTYING"}
 
-MILLIONS = {"interrupted by a read", "lists, interrupted", "lists, a new span"}  # of states
+MILLIONS = {"interrupted by a read", "lists, interrupted", "lists, a new span",
+            "lists, orphans"}  # of states
 
 
 # ---- Spin -------------------------------------------------------------------
