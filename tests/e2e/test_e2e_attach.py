@@ -107,8 +107,8 @@ def test_a_program_that_is_known_is_not_loaded_again(bed, xkvd, tmp_path):
         d.stop()
         return "xkv_xdp" in loaded(d, tmp_path / "trace")
 
-    assert not again() and not again()
-    for other in (None, "0" * 16 + text[16:], text[:17] + "0" * 16, "x"):
+    assert not again()
+    for other in (None, "0" * 16 + text[16:], text[:17] + "0" * 16):
         note.unlink()
         if other:
             os.symlink(other, note)
