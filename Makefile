@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # make            builds into build/          make demo    the whole thing, live
-# make check      builds and runs the tests   make bench-quick   the ratios (also bench-redis, -resp, -tcp, -memory, -hitratio, -stages, -pauses, -locked)
+# make check      builds and runs the tests   make bench-quick   the ratios (also bench-redis, -resp, -tcp, -memory, -hitratio, -stages, -pauses, -locked, -durability)
 # make check-fast, check-long   two minutes, and all there is: docs/testing.md
 # make figures    the thesis' experiments beside Redis and memcached, docs/benchmarks.md
 # make format     formats all C files as .clang-format says
@@ -59,7 +59,8 @@ BENCH_LIBS := -lxdp -lbpf -ljansson -lhiredis -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-exchange xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)
 
-BENCHES := $(addprefix bench-,quick redis resp tcp memory hitratio stages pauses locked upstream)
+BENCHES := $(addprefix bench-,quick redis resp tcp memory hitratio stages pauses locked upstream \
+	durability)
 
 .PHONY: all tests check demo sanitize $(BENCHES) install uninstall clean lint format setup
 .SECONDARY: # intermediate objects are kept
