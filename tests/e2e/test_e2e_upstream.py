@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 18
+# tests/run: seconds 23
 """In front of a Redis: the driver answers what is cached, and nobody is told what is not true."""
+import os
 import shutil
 import subprocess
 import threading
@@ -14,7 +15,7 @@ from conftest import BUILD, SERVER, wait_for
 from respserver import stopped
 
 OK, MISS, NOT_STORED, TOO_LARGE, BUSY = 0, 1, 2, 3, 6
-NOT_NUMBER, OVERFLOW, READ_ONLY = 12, 13, 16
+NO_MEMORY, NOT_NUMBER, OVERFLOW, READ_ONLY = 5, 12, 13, 16
 MAX_STALE = 1000
 
 
@@ -25,7 +26,8 @@ def behind(tmp_path_factory):
         pytest.skip("redis-server is not installed")
     path = tmp_path_factory.mktemp("redis") / "redis.sock"
     server = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", str(path),
-                               "--save", "", "--enable-debug-command", "yes"],
+                               "--save", "", "--enable-debug-command", "yes",
+                               "--enable-protected-configs", "yes"],
                               stdout=subprocess.DEVNULL, cwd=path.parent)
     client = redis.Redis(unix_socket_path=str(path))
 
@@ -289,6 +291,58 @@ def test_writes_are_refused_if_that_is_wanted(d, udp, behind):
     with d.redis() as c:
         c.execute_command("XKV", "CONFIG", "SET", "write-through", "yes")
     assert udp.one(set_("k", "w")).status == OK and behind.get("k") == b"w"
+
+
+def says_no(behind):
+    """Ways in which the upstream refuses to write: what to do, how to end it, and the status."""
+    config = behind.config_set
+    os.mkdir(behind.path.parent / "no-file")
+
+    def no_snapshots():
+        config("dbfilename", "no-file")
+        config("save", "3600 1")
+        behind.bgsave()
+        wait_for(lambda: behind.info("persistence")["rdb_last_bgsave_status"] == "err",
+                 what="the failure")
+
+    def user(rights):
+        behind.execute_command("ACL", "SETUSER", "default", rights)
+
+    yield lambda: config("maxmemory", 1), lambda: config("maxmemory", 0), NO_MEMORY
+    yield (lambda: behind.execute_command("REPLICAOF", "127.0.0.1", 1),
+           lambda: behind.execute_command("REPLICAOF", "NO", "ONE"), READ_ONLY)
+    yield no_snapshots, lambda: config("save", ""), READ_ONLY
+    yield lambda: user("-set"), lambda: user("+set"), READ_ONLY
+
+
+def test_upstream_that_refuses_writes(d, udp, behind):
+    """The status says why; nothing is written, what is cached is read, and a copy says the same."""
+    for number, (ill, well, status) in enumerate(says_no(behind), 1):
+        assert udp.one(set_("k", "v")).status == OK
+        until_cached(d, udp, b"k")
+        ill()
+        once = {"id": 8 * number, "session": b"refused."}
+        results = [udp.one(set_("k", "w"), **once) for _ in range(2)]
+        still = udp.one(proto.get(b"k"))
+        well()
+        assert [r.status for r in results] == [status] * 2, (number, results)
+        assert still.value == b"v" == behind.get("k")
+        assert udp.one(set_("k", "w")).status == OK and behind.get("k") == b"w"
+
+
+def test_upstream_that_is_busy(d, udp, behind):
+    """A script that does not end: BUSY, and nothing was written."""
+    behind.config_set("busy-reply-threshold", 1)
+    other = redis.Redis(unix_socket_path=str(behind.path))
+    script = threading.Thread(target=lambda: pytest.raises(
+        redis.ResponseError, other.eval, "while true do end", 0))
+    script.start()
+    wait_for(lambda: udp.one(set_("other", "w")).status == BUSY, what="the script")
+    assert udp.one(set_("k", "w")).status == BUSY
+    behind.execute_command("SCRIPT", "KILL")
+    script.join()
+    assert not behind.exists("k")
+    assert udp.one(set_("k", "w")).status == OK
 
 
 def test_transactions_read_only(d, udp, behind):

@@ -52,6 +52,8 @@ ROOM_FOR_ALL = ["ONE=1", "OTHER=2", "SAME=1", "CELLS=4", "ROOM_FOR_ALL"]
 GIVE_UP = ["ONE=2", "OTHER=2", "GIVE_UP"]
 TCP_MESSAGES = ["REQUESTS=2", "PUSHES=1", "EARLY=1"]
 TCP_COPIES = ["REQUESTS=2", "COPIES=1", "EARLY=1"]
+FILLS_OF_OTHERS = ["FILLS=1", "WRITES=0", "SCRIPTS=0"]
+OTHER_NEWS = ["LEARNS=1", "WRITES=0", "READS=2"]
 ANY_ACTION = ["ACTIONS=CHECK+EDIT+PUT+REMOVE"]
 BLIND_BESIDE_WRITES = programs(xkvd0="TXN,1", xkvd1="GET+SET+DELETE,2") + [
     "ACTIONS=CHECK+BLIND+LEAVE"]
@@ -102,6 +104,8 @@ SOUND = [
     Case("TCP, copies", "tcp", TCP_COPIES),
 
     Case("proxy", "proxy", []),
+    Case("proxy, fills of others", "proxy", FILLS_OF_OTHERS),
+    Case("proxy, other news of a script", "proxy", OTHER_NEWS),
 
     Case("TCP, messages", "tcp", TCP_MESSAGES, long=True),
     Case("TCP, three and a message", "tcp", ["PUSHES=1"], long=True),
@@ -212,6 +216,8 @@ BROKEN = [
     without("NO_BARRIER", "stale", [], "proxy"),
     without("BCAST", "stale", [], "proxy"),
     without("NO_READ_BARRIER", "backward", [], "proxy"),
+    without("NO_LATER_FILL", "backward", FILLS_OF_OTHERS, "proxy"),
+    without("NO_COMMON_BARRIER", "stale", OTHER_NEWS, "proxy"),
     without("NO_ANNOUNCED_OVERTAKING", "old", [], "proxy"),
     without("KEEP_OVERTAKEN", "old", [], "proxy"),
     without("NO_EMPTYING", "old", [], "proxy"),
@@ -233,6 +239,7 @@ QUICK = {"lists, orphans", "OWN_LIST_ONLY",
          "transactions: NO_SLOT_LOCK", "transactions: NO_UNRESERVE",
          "blind transaction beside writes", "transactions: NO_KEY_COMPARE_AGAIN",
          "transactions: NO_ODD_CHECK_AGAIN",
+         "proxy, fills of others", "proxy: NO_LATER_FILL", "proxy: NO_COMMON_BARRIER",
          "proxy: NO_GUARD", "proxy: NO_BARRIER", "proxy: NO_EMPTYING"}
 
 MILLIONS = {"interrupted by a read", "lists, interrupted", "lists, a new span",

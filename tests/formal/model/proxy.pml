@@ -10,6 +10,7 @@
  * What is checked:
  *  - a read is not older than what somebody at xkvd was told was written before it began (stale);
  *  - the first reader does not go back in time, whoever writes, and however it reads (backward);
+ *    others fill the cache meanwhile;
  *  - when everything has arrived, the entry is what the Redis has (old).
  */
 
@@ -25,12 +26,18 @@
 #ifndef READS
 #define READS 3 /* of the first reader */
 #endif
+#ifndef FILLS
+#define FILLS 0 /* by others */
+#endif
+#ifndef LEARNS
+#define LEARNS 0 /* commands that tell, in another way, of a script that was executed */
+#endif
 #ifndef LOSSES
 #define LOSSES 1
 #endif
 
-mtype = { GET, TTL, PING, SET, SCRIPT, READ,	/* to the Redis */
-	  VALUE, LEFT, PONG, CHANGED, DONE, TOLD, SEEN }; /* from it */
+mtype = { GET, TTL, PING, SET, SCRIPT, READ, LEARN,	/* to the Redis */
+	  VALUE, LEFT, PONG, CHANGED, DONE, TOLD, SEEN, LEARNT }; /* from it */
 
 #define ROOM 8
 chan watch_up = [ROOM] of { mtype, byte };
@@ -42,6 +49,7 @@ chan shared_down = [ROOM] of { mtype, byte };
 
 byte value;
 bool tracked;	/* it will announce the next change, on the watch */
+byte scripted;	/* the newest value of a script */
 byte orphans;	/* writes that were under way when the connections were lost */
 
 #ifdef BCAST
@@ -70,7 +78,11 @@ end:
 	:: atomic { watch_up ? TTL, arg -> tracked = true; watch_down ! LEFT, 0 }
 	:: atomic { watch_up ? PING, arg -> watch_down ! PONG, arg }
 	:: atomic { shared_up ? SET, arg -> write_it(); shared_down ! DONE, value }
-	:: atomic { shared_up ? SCRIPT, arg -> write_it(); shared_down ! TOLD, value }
+	:: atomic { shared_up ? SCRIPT, arg ->
+		write_it();
+		scripted = value;
+		shared_down ! TOLD, value }
+	:: atomic { shared_up ? LEARN, arg -> shared_down ! LEARNT, scripted }
 	:: atomic { shared_up ? READ, arg -> shared_down ! SEEN, value }
 	:: atomic { orphans > 0 -> orphans--; write_it() }
 #ifdef BCAST
@@ -95,6 +107,7 @@ active proctype others()
 byte entry = NOTHING;
 byte known;			/* the newest value that somebody was told of */
 byte guards;			/* writes under way that name the key */
+byte unnamed;			/* scripts under way */
 bool filling, overtaken, replied;
 bool to_keep;			/* the fill may be kept */
 byte filled;
@@ -102,7 +115,7 @@ byte filled;
 /* The readers: a read that is under way, and how new it has to be at least. */
 bool reads, joins;
 byte least, least_joined, last;
-bool by_fill, barrier;
+bool by_fill, barrier, filled_since;
 
 bool stale, backward, old; /* it has happened */
 
@@ -125,6 +138,7 @@ inline end_read(v)
 inline begin_fill()
 {
 	filling = true;
+	filled_since = true;
 	replied = false;
 	overtaken = false;
 #ifdef NO_GUARD
@@ -188,6 +202,7 @@ inline lose()
 	od;
 	tracked = false;
 	guards = 0;
+	unnamed = 0;
 	filling = false;
 	reads = false;
 	joins = false;
@@ -198,7 +213,7 @@ inline lose()
 
 active proctype xkvd()
 {
-	byte writes, scripts, read, losses, v;
+	byte writes, scripts, read, fills, learns, losses, v;
 
 	do
 	/* the first reader: a hit, a fill, or a read that passes beside it */
@@ -213,8 +228,10 @@ active proctype xkvd()
 #ifdef NO_READ_BARRIER
 		   barrier = false;
 #endif
+		   filled_since = false;
 		   shared_up ! READ, barrier
 		fi }
+	:: atomic { fills < FILLS && entry == NOTHING && !filling -> fills++; begin_fill() }
 	/* the second one waits for a fill that is under way */
 #ifdef JOIN_OVERTAKEN
 	:: atomic { filling && !replied && !joins -> joins = true; least_joined = known }
@@ -235,18 +252,32 @@ active proctype xkvd()
 #endif
 #endif
 		shared_up ! SET, 0 }
-	:: atomic { scripts < SCRIPTS -> scripts++; shared_up ! SCRIPT, 0 }
+	:: atomic { scripts < SCRIPTS -> scripts++; unnamed++; shared_up ! SCRIPT, 0 }
+	:: atomic { learns < LEARNS -> learns++; shared_up ! LEARN, 0 }
 	:: atomic { losses < LOSSES -> losses++; lose() }
 	/* what comes */
 	:: atomic { shared_down ? DONE, v -> guards--; learn(v) }
 	:: atomic { shared_down ? TOLD, v ->
 #ifdef NO_BARRIER
+		unnamed--;
 		learn(v)
 #else
 		watch_up ! PING, v
 #endif
 		}
+	:: atomic { shared_down ? LEARNT, v ->
+		if
+#ifndef NO_COMMON_BARRIER
+		:: unnamed > 0 -> watch_up ! PING, 64 + v
+		:: unnamed == 0 -> learn(v)
+#else
+		:: learn(v)
+#endif
+		fi }
 	:: atomic { shared_down ? SEEN, v ->
+#ifndef NO_LATER_FILL
+		barrier = barrier || filled_since;
+#endif
 		if
 		:: barrier -> watch_up ! PING, 128 + v
 		:: else -> end_read(v)
@@ -254,7 +285,8 @@ active proctype xkvd()
 	:: atomic { watch_down ? PONG, v ->
 		if
 		:: v >= 128 && reads -> v = v - 128; end_read(v)
-		:: v < 128 -> learn(v)
+		:: v < 64 -> unnamed--; learn(v)
+		:: v >= 64 && v < 128 -> v = v - 64; learn(v)
 		:: else
 		fi }
 	:: atomic { watch_down ? VALUE, v ->
