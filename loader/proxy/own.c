@@ -168,6 +168,7 @@ void own_free(struct passage *p)
 	p->own = NULL;
 	guards_release(own->proxy, &p->queued);
 	own->passage = NULL;
+	own->link.ends = true;
 	link_fail(&own->link, "its client has gone"); /* on_lost() frees it */
 }
 

@@ -244,7 +244,7 @@ void passed_is_lost(struct passed *q, const struct link *l)
 {
 	struct reply reply;
 
-	q->proxy->stats.lost++;
+	q->proxy->stats.lost += !l->ends; /* else its client has gone, and it with it */
 	guards_release(q->proxy, &q->guards);
 	if (q->passage && q->passage->own && l == &q->passage->own->link) {
 		q->passage->own->lost_some = true; /* the client loses its connection, too */

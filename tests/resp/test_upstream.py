@@ -10,6 +10,7 @@ how long it looks.
 import contextlib
 import os
 import random
+import re
 import shlex
 import shutil
 import socket
@@ -330,8 +331,12 @@ def test_state_that_a_transaction_makes(pair, behind, stock_redis, version, name
 
 
 def test_blocked_clients_keep_nobody_waiting(xkv):
-    """... and get what others send; one that goes takes nothing with it."""
+    """... and get what others send; one that goes takes nothing with it, and nothing is lost."""
     with xkv.connect() as other:
+        def lost():
+            return re.search(rb"^lost:(\d+)", other.call("XKV", "INFO", "everything"), re.M)[1]
+
+        before = lost()
         blocked = [xkv.connect() for _ in range(5)]
         for i, c in enumerate(blocked):
             c.send(encode("BLPOP", f"q{i}", 0) + encode("GET", "after"))
@@ -344,6 +349,7 @@ def test_blocked_clients_keep_nobody_waiting(xkv):
             assert c.reply() == encode(f"q{i}", str(i))
             assert c.reply() == b"$1\r\nx\r\n"
             c.close()
+        assert lost() == before
 
 
 @pytest.mark.parametrize("sent, replies", [
