@@ -92,15 +92,34 @@ def test_configuration_page_is_that_of_the_code():
     assert len(rows) == len(directives())
 
 
-@pytest.mark.parametrize("path", ["docs/xkvd.8", "scripts/xkvd.conf"])
-def test_every_directive_is_in(path):
-    text = read(ROOT / path).replace("\\-", "-")
+def words_of(roff):
+    return set(re.findall(r"[\w-]+", roff.replace("\\-", "-")))
+
+
+def test_every_directive_is_in_the_example():
     left_out = {"daemonize", "pin-dir", "client-output-buffer-limit",
-                "client-query-buffer-limit",
-                "proto-max-bulk-len"} if path.endswith(".conf") else set()
-    missing = [name for name in directives() if name not in left_out
-               and not re.search(rf"\b{name}\b", text)]
-    assert not missing
+                "client-query-buffer-limit", "proto-max-bulk-len"}
+    assert not set(directives()) - left_out - words_of(read(ROOT / "scripts/xkvd.conf"))
+
+
+def test_the_man_page_describes_every_directive():
+    entries = re.findall(r"^\.TP\n(.*)\n((?:(?!\.(?:TP|SH|SS|PP)).*\n)*)",
+                         read(ROOT / "docs/xkvd.8"), re.M)
+    described = {}
+    for heading, text in entries:
+        for word in words_of(heading):
+            described.setdefault(word, set()).update(words_of(heading + text))
+    for name, (default, _) in directives().items():
+        kept = re.sub(r"slave \d+ \d+ \d+", "", default)  # has no effect
+        assert set(re.findall(r"\b\d{3,}\w*", kept)) <= described[name], name
+
+
+def test_the_man_page_says_what_needs_a_restart():
+    named = re.search(r"^A restart, or$(.*)^CONFIG SET changes all others",
+                      read(ROOT / "docs/xkvd.8"), re.S | re.M)[1]
+    fixed = {"daemonize", "tls-replication", "tls-cluster"}  # have one value only
+    assert words_of(named) & set(directives()) == \
+        {name for name, (_, when) in directives().items() if when == "no"} - fixed
 
 
 # ---- the clients of the guide --------------------------------------------------------------------
