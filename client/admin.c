@@ -43,7 +43,7 @@ int cmd_save(struct cli *c, int argc, struct word *argv)
 
 static redisReply *info(const struct cli *c, struct tcp *tcp, const char *section, int *err)
 {
-	redisReply *reply = tcp_ask(c, tcp, "INFO", section, NULL, err);
+	redisReply *reply = tcp_ask_xkvd(c, tcp, "INFO", section, NULL, err);
 
 	if (reply && !reply->str) {
 		*err = fail(c, EXIT_SERVER, "INFO: the server did not answer with text");

@@ -55,7 +55,7 @@ static bool ask_server(const struct cli *c, struct patient *p)
 		return true;
 	info = info_ask(&quiet, tcp, &err);
 	if (info)
-		config = tcp_ask(&quiet, tcp, "CONFIG", "GET", "*", &err);
+		config = tcp_ask_xkvd(&quiet, tcp, "CONFIG", "GET", "*", &err);
 	p->is_here = info && info_is_local(info);
 	taken = take_info(&p->info, info) && take_config(&p->config, config);
 	json_decref(info);

@@ -1349,7 +1349,8 @@ const char *xkv_strerror(int error)
 			     "to the server's allow list" },
 		{ XKV_E_NO_MEMORY,
 		  "the server's store is full: raise its maxmemory or max-keys, or delete keys" },
-		{ XKV_E_BUSY, "the entry is contended and was not changed: try again" },
+		{ XKV_E_BUSY, "nothing was changed, as the entry is contended, or the server's "
+			      "upstream is not there: try again" },
 		{ XKV_E_BAD_REQUEST, "the server found the request malformed: do the versions of "
 				     "client and server fit?" },
 		{ XKV_E_BAD_OPCODE, "the server does not know this command: upgrade it" },

@@ -82,7 +82,8 @@ int cmd_slowlog(struct cli *c, int argc, struct word *argv)
 
 	tcp = tcp_open(c, &err);
 	if (tcp)
-		reply = tcp_ask(c, tcp, "SLOWLOG", "GET", argc > 1 ? argv[1].data : NULL, &err);
+		reply = tcp_ask_xkvd(c, tcp, "SLOWLOG", "GET", argc > 1 ? argv[1].data : NULL,
+				     &err);
 	if (reply && !all)
 		printf("%8s  %-19s %12s  %-21s  command\n", "number", "time", "microseconds",
 		       "client");
@@ -211,7 +212,7 @@ int cmd_latency(struct cli *c, int argc, struct word *argv)
 		return err;
 	info = info_ask(c, tcp, &err);
 	if (info)
-		events = tcp_ask(c, tcp, "LATENCY", "LATEST", NULL, &err);
+		events = tcp_ask_xkvd(c, tcp, "LATENCY", "LATEST", NULL, &err);
 	if (events)
 		all = commands_of(info, &count);
 	if (all && c->style == STYLE_JSON)

@@ -19,6 +19,7 @@ struct tcp {
 	redisContext *redis;
 	SSL_CTX *rules; /* NULL = no TLS, as `ssl` */
 	SSL *ssl;
+	enum { UNKNOWN, XKVD, IN_FRONT } answers; /* whoever commands without XKV reach */
 };
 
 /* ---- errors ----------------------------------------------------------- */
@@ -184,13 +185,13 @@ static int exchange(const struct cli *c, struct tcp *tcp, int argc, const char *
 	return err ? err : tls_receive(c, tcp, (void **)reply);
 }
 
-redisReply *tcp_ask(const struct cli *c, struct tcp *tcp, const char *name, const char *second,
-		    const char *third, int *err)
+/* The reply to words, of which `name` is the command.  NULL after an error. */
+static redisReply *ask(const struct cli *c, struct tcp *tcp, const char *name, int argc,
+		       const char **argv, int *err)
 {
-	const char *argv[] = { name, second, third };
 	redisReply *reply;
 
-	*err = exchange(c, tcp, !second ? 1 : !third ? 2 : 3, argv, &reply);
+	*err = exchange(c, tcp, argc, argv, &reply);
 	if (*err || reply->type != REDIS_REPLY_ERROR)
 		return reply;
 	*err = fail(c, EXIT_SERVER, "%s: the server says: %s%s", name, reply->str,
@@ -199,6 +200,62 @@ redisReply *tcp_ask(const struct cli *c, struct tcp *tcp, const char *name, cons
 			    : " (-a, --pass-file or XKVCLI_AUTH gives it)");
 	freeReplyObject(reply);
 	return NULL;
+}
+
+static int count_words(const char *second, const char *third)
+{
+	return !second ? 1 : !third ? 2 : 3;
+}
+
+redisReply *tcp_ask(const struct cli *c, struct tcp *tcp, const char *name, const char *second,
+		    const char *third, int *err)
+{
+	const char *argv[] = { name, second, third };
+
+	return ask(c, tcp, name, count_words(second, third), argv, err);
+}
+
+/* Whether it is an xkvd that answers these words, which are INFO's.  An exit code. */
+static int is_xkvd(const struct cli *c, struct tcp *tcp, int argc, const char **argv, bool *is)
+{
+	redisReply *reply;
+	int err = exchange(c, tcp, argc, argv, &reply);
+
+	if (err)
+		return err;
+	*is = reply->type == REDIS_REPLY_STRING && strstr(reply->str, "\nxkv_version:");
+	freeReplyObject(reply);
+	return 0;
+}
+
+/* In front of a Redis commands reach that, and XKV is for xkvd.  An exit code. */
+static int look_who_answers(const struct cli *c, struct tcp *tcp)
+{
+	const char *argv[] = { "XKV", "INFO", "server" };
+	bool is = false;
+	int err = is_xkvd(c, tcp, 2, argv + 1, &is);
+
+	tcp->answers = XKVD;
+	if (err || is)
+		return err;
+	err = is_xkvd(c, tcp, 3, argv, &is);
+	if (is)
+		tcp->answers = IN_FRONT;
+	return err;
+}
+
+redisReply *tcp_ask_xkvd(const struct cli *c, struct tcp *tcp, const char *name, const char *second,
+			 const char *third, int *err)
+{
+	const char *argv[] = { "XKV", name, second, third };
+	int argc = count_words(second, third);
+
+	*err = tcp->answers == UNKNOWN ? look_who_answers(c, tcp) : 0;
+	if (*err)
+		return NULL;
+	if (tcp->answers == IN_FRONT)
+		return ask(c, tcp, name, argc + 1, argv, err);
+	return ask(c, tcp, name, argc, argv + 1, err);
 }
 
 redisReply *tcp_next(const struct cli *c, struct tcp *tcp, const sigset_t *mask, int *err)

@@ -23,6 +23,9 @@ int tcp_wait_without_limit(const struct cli *c, struct tcp *tcp);
  */
 redisReply *tcp_ask(const struct cli *c, struct tcp *tcp, const char *name, const char *second,
 		    const char *third, int *err);
+/* The same of xkvd itself, also where it stands in front of a Redis, to which commands pass. */
+redisReply *tcp_ask_xkvd(const struct cli *c, struct tcp *tcp, const char *name, const char *second,
+			 const char *third, int *err);
 /*
  * Waits for what the server sends unasked.  NULL with *err 0: a signal came (watch_interrupted),
  * which is blocked but for this wait, whose mask is `mask`.

@@ -74,7 +74,7 @@ enum xkv_error {
 	XKV_E_TOO_LARGE = -3, /* the value does not fit a datagram; its length is reply.value_len */
 	XKV_E_PAD = -4,	      /* the server wants more padding than a datagram can hold */
 	XKV_E_NO_MEMORY = -5, /* the server's store is full; nothing was changed */
-	XKV_E_BUSY = -6,      /* contended; nothing was changed: try again */
+	XKV_E_BUSY = -6,      /* contended, or no upstream; nothing was changed: try again */
 	XKV_E_BAD_REQUEST = -7,	 /* the server found the request malformed */
 	XKV_E_BAD_OPCODE = -8,	 /* the server does not know the command */
 	XKV_E_BAD_KEY = -9,	 /* key of 0 or more than XKV_KEY_MAX bytes */

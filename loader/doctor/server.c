@@ -52,6 +52,22 @@ static bool check_attached(const struct patient *p, struct finding *f)
 	return mend(f, "xkv doctor %s    # says what is in the way", config(p, "interface"));
 }
 
+static bool check_upstream(const struct patient *p, struct finding *f)
+{
+	const char *place = info(p, "upstream");
+
+	if (!*place)
+		return false;
+	if (strcmp(info(p, "upstream_up"), "1")) {
+		say(f, BAD, "%s: %s", place, info(p, "upstream_error"));
+		return mend(f, "redis-cli xkv info upstream");
+	}
+	if (!strcmp(info(p, "upstream_caches"), "1"))
+		return say(f, GOOD, "%s, version %s", place, info(p, "upstream_version"));
+	say(f, WARNING, "%s announces no changes, so nothing is cached", place);
+	return mend(f, "journalctl -u xkvd -g 'does not announce'    # says why");
+}
+
 /* ---- persistence ----------------------------------------------------------- */
 
 static bool saves(const struct patient *p)
@@ -66,7 +82,7 @@ static bool logs(const struct patient *p)
 
 static bool check_persistence(const struct patient *p, struct finding *f)
 {
-	if (!p->config.len)
+	if (!p->config.len || *info(p, "upstream")) /* what is cached need not last */
 		return false;
 	if (!strcmp(info(p, "rdb_last_bgsave_status"), "err") ||
 	    !strcmp(info(p, "aof_last_write_status"), "err")) {
@@ -177,6 +193,7 @@ static bool check_authority(const struct patient *p, struct finding *f)
 const struct check server_checks[] = {
 	{ "xkvd", check_server, "what it is set to could not be looked at" },
 	{ "attached", check_attached, "UDP goes through the stack to xkvd, which is slower" },
+	{ "upstream", check_upstream, "what is not cached is passed to it" },
 	{ "persistence", check_persistence,
 	  "a reboot, or a failure of power, loses what is not saved" },
 	{ "disk", check_disk, "a snapshot is written beside the last one, before that is removed" },

@@ -8,6 +8,7 @@ the one behind it.  XKV_UPSTREAM_SEED repeats a random case, XKV_UPSTREAM_SECOND
 how long it looks.
 """
 import contextlib
+import json
 import os
 import random
 import re
@@ -714,6 +715,19 @@ def test_many_who_miss_ask_once(own, behind):
         o.close()
     other.reply()
     assert commandstats(other, "get") - before < 5
+
+
+def test_the_command_line_asks_xkvd(xkv, behind):
+    def line(daemon, *argv):
+        return subprocess.run([BUILD / "xkv", "-p", str(daemon.port), *argv], text=True,
+                              capture_output=True, check=False, timeout=30).stdout
+
+    assert "\nupstream_up:1\n" in line(xkv, "stats", "upstream").replace("\r", "")
+    assert "xkv_version" in json.loads(line(xkv, "--json", "stats"))["Server"]
+    assert "xkv_version" not in json.loads(line(behind, "--json", "stats"))["Server"]
+    points = {p["point"]: p for p in json.loads(line(xkv, "--json", "doctor"))["points"]}
+    assert points["upstream"]["value"].startswith(f"127.0.0.1:{behind.port}, version ")
+    assert points["xkvd"]["grade"] == "good" and "persistence" not in points
 
 
 def xkv_connection(c):

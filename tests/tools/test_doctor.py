@@ -118,6 +118,12 @@ def info(**changed):
     return {"server/info": text}
 
 
+def upstream(up, error="", caches=1):
+    fields = f"upstream:db:6379\r\nupstream_version:7.0.15\r\nupstream_up:{up}\r\n" \
+             f"upstream_error:{error}\r\nupstream_caches:{caches}\r\n"
+    return {"server/info": WELL["server/info"] + "\r\n" + fields}
+
+
 def record(place, *changes):
     """Writes the files of a machine; a change to None leaves one out."""
     files = dict(WELL)
@@ -310,6 +316,9 @@ CASES = {
                 ""),
     "stack only": (info(xkv_mode="none"), "attached", "bad", "eth0, none", "xkv doctor eth0"),
     "generic": (info(xkv_mode="generic"), "attached", "warning", "generic", "xkv doctor eth0"),
+    "no upstream": (upstream(0, "Connection refused"), "upstream", "bad",
+                    "db:6379: Connection refused", "xkv info upstream"),
+    "no cache": (upstream(1, caches=0), "upstream", "warning", "nothing is cached", "journalctl"),
     "nothing is saved": (config(save=""), "persistence", "warning", "neither", "config set save"),
     "a save has failed": (info(rdb_last_bgsave_status="err"), "persistence", "bad", "failed",
                           "xkv stats persistence"),
@@ -350,6 +359,7 @@ HEALTHY = {
         **{f"{NET}/msi_irqs/{90 + i}": "msix" for i in range(8)}, f"{NET}/device/x": ""},
     "irqbalance": IRQBALANCE,
     "the log alone": config(save="", appendonly="yes"),
+    "a cache need not last": {**upstream(1), **config(save="")},
 }
 
 
