@@ -215,6 +215,14 @@ redisReply *tcp_ask(const struct cli *c, struct tcp *tcp, const char *name, cons
 	return ask(c, tcp, name, count_words(second, third), argv, err);
 }
 
+/* The server has said so, and closes the connection. */
+static bool is_turned_away(const redisReply *reply)
+{
+	return reply->type == REDIS_REPLY_ERROR &&
+	       (!strncmp(reply->str, "DENIED", 6) ||
+		!strncmp(reply->str, "ERR max number of clients", 25));
+}
+
 /* Whether it is an xkvd that answers these words, which are INFO's.  An exit code. */
 static int is_xkvd(const struct cli *c, struct tcp *tcp, int argc, const char **argv, bool *is)
 {
@@ -224,8 +232,10 @@ static int is_xkvd(const struct cli *c, struct tcp *tcp, int argc, const char **
 	if (err)
 		return err;
 	*is = reply->type == REDIS_REPLY_STRING && strstr(reply->str, "\nxkv_version:");
+	if (is_turned_away(reply))
+		err = fail(c, EXIT_SERVER, "the server says: %s", reply->str);
 	freeReplyObject(reply);
-	return 0;
+	return err;
 }
 
 /* In front of a Redis commands reach that, and XKV is for xkvd.  An exit code. */

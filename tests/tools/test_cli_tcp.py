@@ -2,6 +2,7 @@
 # tests/run: seconds 4
 """What talks RESP to a server that does not listen on plain TCP: `xkv save` and the others, and the
 snapshot job, by TLS and by a Unix socket, with a user and a password from a file."""
+import contextlib
 import json
 import shutil
 import socket
@@ -10,7 +11,7 @@ import subprocess
 import pytest
 from certificates import tls_options
 from conftest import BUILD, ROOT, free_port
-from respserver import RESPD, WAIT, UnixDaemon
+from respserver import RESPD, WAIT, UnixDaemon, in_memory, wait_for
 
 pytest_plugins = ["respserver", "certificates"]
 pytestmark = pytest.mark.sanitized
@@ -65,6 +66,16 @@ def test_commands(way, who):
     fails(4, "--pass-file", XKV, *way, "save")
     fails(4, "WRONGPASS", XKV, *way, *who, "-a", "wrong", "save")
     fails(2, "no section 'none'", XKV, *way, *who, "stats", "none")
+
+
+def test_who_is_turned_away_is_told_why(tmp_path):
+    with in_memory(tmp_path, "--maxclients", "1") as daemon, contextlib.ExitStack() as stack:
+        wait_for(lambda: stack.enter_context(daemon.connect()).call("PING") == b"+PONG\r\n",
+                 "the place of the only client")
+        for command in ("stats", "slowlog", "doctor"):
+            done = subprocess.run([XKV, "-p", str(daemon.port), command], capture_output=True,
+                                  text=True, check=False, timeout=WAIT)
+            assert "max number of clients reached" in done.stdout + done.stderr, done
 
 
 def test_what_is_wrong(server, certs, tmp_path):
