@@ -29,7 +29,10 @@ FIGURES = ("rate", "p50_us", "p99_us", "cpu_us")
 RATIOS = {"rate": "requests/s", "p50_us": "p50", "cpu_us": "CPU time"}
 ON, OFF, REDIS, VALKEY = "xkv-on", "xkv-off", "redis", "valkey"
 WARM_UP = 5000  # requests, before the rounds
-MANY = 10  # percent of the requests of a mix that are MGETs of two keys
+# Percent of the requests of a mix that are MGETs: of two keys, which the driver answers, or of more
+# than it answers.
+MANY = 10
+MIX = {"mix": 2, "mix-up": 16}
 # How redis-benchmark asks for what it has no test of: "short" are GETs of shorter values, of which
 # 16 fit a segment; what the driver does not answer is "never".
 COMMANDS = {"short": ("get", "short:__rand_int__"),
@@ -56,7 +59,7 @@ class Cell(NamedTuple):
 
 CELLS = (*(Cell(what, clients) for what in ("GET", "SET") for clients in (1, 50, 500)),
          *(Cell("GET", clients, tool=XKV_BENCH) for clients in (50, 500)),
-         Cell("SET", 50, tool=XKV_BENCH), Cell("mix", 50, tool=XKV_BENCH),
+         Cell("SET", 50, tool=XKV_BENCH), *(Cell(what, 50, tool=XKV_BENCH) for what in MIX),
          *(Cell(what, clients, 16) for what in ("short", "INCR") for clients in (1, 50)),
          Cell("GET", 50, 16),
          Cell("never", 50), Cell("never", 50, 16))
@@ -141,7 +144,8 @@ def redis_benchmark(place, cell, requests, keys):
 
 def xkv_bench(place, cell, requests, keys):
     """It sends for all connections that have a reply before it looks for further ones."""
-    what = {"SET": ("--ratio", "1:0"), "mix": ("--scans", MANY, "--scan-length", 2)}
+    what = {"SET": ("--ratio", "1:0"),
+            **{name: ("--scans", MANY, "--scan-length", keys) for name, keys in MIX.items()}}
     row = json.loads(run(*place.on_client((
         place.tool, "-h", SERVER_IP, "--protocol", "resp", "-c", cell.clients, "-n", requests,
         "--keys", keys, "--no-load", "--quiet", "--json", *what.get(cell.what, ())))))
