@@ -826,6 +826,27 @@ __attribute__((format(printf, 2, 3))) static bool other(struct reader *r, const 
 	return sink_accepts(r, r->sink->other(r->sink->arg, &o));
 }
 
+static unsigned int databases_of(const struct reader *r)
+{
+	return r->sink->databases ? r->sink->databases : 1;
+}
+
+/* Tells the sink why this store cannot hold a key. */
+static bool deliver_misfit(struct reader *r, const struct text *key, const struct text *value)
+{
+	char name[200];
+
+	quote_key(name, sizeof(name), key);
+	if (key->len > XKV_LONG_KEY_MAX)
+		return other(r, "%s has %" PRIu64 " bytes; xkv's keys have at most %d", name,
+			     key->len, XKV_LONG_KEY_MAX);
+	if (r->db >= databases_of(r))
+		return other(r, "%s is in database %" PRIu64 ", and `databases` is %u", name, r->db,
+			     databases_of(r));
+	return other(r, "the value of %s has %" PRIu64 " bytes; xkv's have at most %u", name,
+		     value->len, XKV_HUGE_MAX);
+}
+
 /* Passes a string key to the sink, or the reason why this store cannot hold it. */
 static bool deliver(struct reader *r, const struct text *key, const struct text *value)
 {
@@ -839,19 +860,9 @@ static bool deliver(struct reader *r, const struct text *key, const struct text 
 		.offset = r->record,
 		.db = (unsigned int)r->db,
 	};
-	unsigned int databases = r->sink->databases ? r->sink->databases : 1;
-	char name[200];
 
-	quote_key(name, sizeof(name), key);
-	if (key->len > XKV_LONG_KEY_MAX)
-		return other(r, "%s has %" PRIu64 " bytes; xkv's keys have at most %d", name,
-			     key->len, XKV_LONG_KEY_MAX);
-	if (r->db >= databases)
-		return other(r, "%s is in database %" PRIu64 ", and `databases` is %u", name, r->db,
-			     databases);
-	if (value->len > XKV_HUGE_MAX)
-		return other(r, "the value of %s has %" PRIu64 " bytes; xkv's have at most %u",
-			     name, value->len, XKV_HUGE_MAX);
+	if (key->len > XKV_LONG_KEY_MAX || r->db >= databases_of(r) || value->len > XKV_HUGE_MAX)
+		return deliver_misfit(r, key, value);
 	return sink_accepts(r, r->sink->key(r->sink->arg, &k));
 }
 
