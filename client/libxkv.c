@@ -1366,7 +1366,8 @@ const char *xkv_strerror(int error)
 		{ XKV_E_NO_SESSION, "the server has too many clients to recognise copies of a "
 				    "change: try again" },
 		{ XKV_E_READ_ONLY,
-		  "the server refuses writes: it cannot write a snapshot or its log" },
+		  "the server refuses writes: it cannot write a snapshot or its log, or is in "
+		  "front of a Redis that refuses them or takes them over TCP only" },
 		{ XKV_E_ABORTED, "a condition does not hold, and nothing was done" },
 		{ XKV_E_NO_LOG, "the server has no write log (appendonly), so no change can be "
 				"known to be on its disk" },

@@ -186,7 +186,9 @@ static void wait_for_success(int told)
 	while (read(told, &done, 1) < 0 && errno == EINTR)
 		;
 	if (!done)
-		fprintf(stderr, "%sxkvd: the new xkvd does not serve: its log says why\n",
+		fprintf(stderr,
+			"%sxkvd: the new xkvd does not serve: its log says why, and whether the "
+			"older one is started again\n",
 			log_priority(LOG_LEVEL_WARNING));
 	_exit(done ? 0 : 1);
 }
