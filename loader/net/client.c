@@ -475,7 +475,9 @@ void clients_tend_memory(struct worker *w)
 
 	for (c = TAILQ_FIRST(&w->clients); c; c = next) {
 		next = TAILQ_NEXT(c, link);
-		if (passes_output_limit(c) || (c->sends_no_more && has_gone(c)))
+		/* while there is something to send, that tells whether it has gone */
+		if (passes_output_limit(c) ||
+		    (c->sends_no_more && !outbox(c)->bytes && has_gone(c)))
 			client_free(c);
 		else if (!ev_is_active(&c->stream.readable))
 			read_or_wait(c);
@@ -592,20 +594,20 @@ static void keep_input(struct client *c)
 	c->caller.dead = true;
 }
 
-/* Are there replies to come from elsewhere? */
-static bool is_owed(struct client *c)
+/* Are there replies to come from elsewhere?  `ends`: all that it has sent was executed. */
+static bool is_owed(struct client *c, bool ends)
 {
 	const struct executor *ex = c->caller.worker->executor;
 
 	return c->held_until || (c->caller.waits && !c->caller.blocks) ||
-	       (ex->owes && ex->owes(&c->caller));
+	       (ex->owes && ex->owes(&c->caller, ends));
 }
 
 /* Was all executed that it has sent?  What is left is the begin of a command. */
 static bool has_its_replies(struct client *c)
 {
 	return !c->queued && !c->paused && !c->caller.unsent && !(c->caller.ran & RUN_UNFINISHED) &&
-	       !is_owed(c);
+	       !is_owed(c, true);
 }
 
 /* Ends the handling of each event of a client: closes it, or prepares it for the next event. */
@@ -773,7 +775,8 @@ static bool receive(struct client *c)
 		return true;
 	if (n < 0)
 		note_failure(c);
-	c->sends_no_more = !n && connection_peer(&c->stream.conn) != PEER_GONE && is_owed(c);
+	c->sends_no_more = !n && connection_peer(&c->stream.conn) != PEER_GONE &&
+			   (c->paused || outbox(c)->bytes || is_owed(c, false));
 	return c->sends_no_more;
 }
 

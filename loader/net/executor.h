@@ -57,8 +57,9 @@ struct executor {
 	/*
 	 * Its client sends no more: are there replies to come that it may wait for?  NULL: there
 	 * are none but that of its call.  caller_kind.answered() is called when they have come.
+	 * `ends`: all that it has sent was executed.
 	 */
-	bool (*owes)(struct caller *c);
+	bool (*owes)(struct caller *c, bool ends);
 	/* Bytes that the unfinished command has allocated. */
 	size_t (*memory)(struct caller *c);
 	/* Frees what database/ has allocated for the server, which has no clients any more. */

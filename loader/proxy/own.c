@@ -32,7 +32,10 @@ static void let_go(struct own *own, void (*ends)(struct passed *q))
 		ends(q);
 }
 
-/* The client cannot know what has become of its state: it loses its connection, as ever. */
+/*
+ * The client cannot know what has become of its state: it loses its connection, as ever.  One that
+ * sends no more gets what is held back yet.
+ */
 static void on_lost(struct link *l, const char *why)
 {
 	struct own *own = l->arg;
@@ -46,8 +49,8 @@ static void on_lost(struct link *l, const char *why)
 		p->own = NULL;
 		guards_release(own->proxy, &p->queued);
 	}
-	if (p && (own->lost_some || passage_is_own(p))) {
-		p->caller->closing = true;
+	if (p && (l->ends || own->lost_some || passage_is_own(p))) {
+		p->caller->closing |= !l->ends;
 		passage_answered(p);
 	}
 	free(own);

@@ -311,14 +311,14 @@ static void cancel(struct caller *c)
 }
 
 /*
- * On a connection of its own the upstream gets the end, too: it knows what it replies to yet, and
- * what waits for ever (BLPOP) ends with it.
+ * On a connection of its own the upstream gets the end, too, when all was sent there: it knows what
+ * it replies to yet, and what waits for ever (BLPOP) ends with it.
  */
-static bool owes(struct caller *c)
+static bool owes(struct caller *c, bool ends)
 {
 	struct passage *p = passage_of(c);
 
-	if (p->own && !p->own->link.ends)
+	if (ends && p->own && !p->own->link.ends)
 		link_end(&p->own->link);
 	return p->count || p->is_answered || (p->raw && p->own);
 }

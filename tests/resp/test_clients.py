@@ -206,6 +206,20 @@ def test_half_closed_client_has_all_rounds_replies(xkv, count):
             assert c.rest() == b"+PONG\r\n" * count + reply
 
 
+def test_half_closed_client_may_read_slowly(xkv):
+    """What it has not read yet is kept for it, and what had to wait for that is executed."""
+    xkv.client().set("large", "x" * (1 << 20))
+    with xkv.connect() as c:
+        c.send(encode("GET", "large") * 32 + encode("SET", "end", "x"))
+        c.sock.shutdown(socket.SHUT_WR)
+        time.sleep(2.2)  # that it sends no more is looked at each second, and for one second
+        got = 0
+        while more := c.sock.recv(1 << 20):
+            got += len(more)
+        assert got == 32 * ((1 << 20) + len("$1048576\r\n\r\n")) + len("+OK\r\n")
+    assert xkv.client().get("end") == b"x"
+
+
 def resident(daemon):
     with open(f"/proc/{daemon.process.pid}/statm", encoding="ascii") as f:
         return int(f.read().split()[1]) * 4096

@@ -372,6 +372,16 @@ def test_half_closed_client_has_its_replies(xkv, behind, sent, replies):
         assert c.rest() == replies
 
 
+def test_half_closed_client_has_replies_that_are_held_back(xkv):
+    """Redis ends its connection before xkvd has heard there that replies may go."""
+    sent = [encode("SELECT", 1)] + [encode("MULTI"), encode("SET", "a", 1), encode("EXEC")] * 40
+    for _ in range(50):
+        with xkv.connect() as c:
+            c.send(b"".join(sent))
+            c.sock.shutdown(socket.SHUT_WR)
+            assert c.rest() == b"+OK\r\n" + b"+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n" * 40
+
+
 def test_client_unblock_and_kill(xkv, behind):
     with xkv.connect() as c, behind.connect() as other:
         number = c.call("CLIENT", "ID")[1:-2]
