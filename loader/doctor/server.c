@@ -33,10 +33,10 @@ static bool has_answered(const struct patient *p)
 
 static bool check_server(const struct patient *p, struct finding *f)
 {
-	if (has_answered(p))
+	if (*info(p, "xkv_version"))
 		return say(f, GOOD, "xkvd %s, for %s s%s", info(p, "xkv_version"),
 			   info(p, "uptime_in_seconds"), p->is_here ? "" : ", on another machine");
-	say(f, WARNING, "%s", p->silence);
+	say(f, WARNING, "%s", has_answered(p) ? "what answers is no xkvd" : p->silence);
 	return mend(f, "systemctl status xkvd; xkv doctor needs the options that reach it");
 }
 

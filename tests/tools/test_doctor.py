@@ -314,6 +314,7 @@ CASES = {
     # xkvd
     "no xkvd": ({"server/info": None, "server/config": None}, "xkvd", "warning", "not recorded",
                 ""),
+    "a Redis": (info(xkv_version=""), "xkvd", "warning", "no xkvd", "the options that reach it"),
     "stack only": (info(xkv_mode="none"), "attached", "bad", "eth0, none", "xkv doctor eth0"),
     "generic": (info(xkv_mode="generic"), "attached", "warning", "generic", "xkv doctor eth0"),
     "no upstream": (upstream(0, "Connection refused"), "upstream", "bad",
