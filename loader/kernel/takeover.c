@@ -204,6 +204,7 @@ void takeover_begin(struct takeover *t)
 
 	if (child > 0) {
 		close(told[1]);
+		handed_drop(); /* if the older one comes back, it makes its own */
 		waitpid(child, NULL, 0);
 		wait_for_success(told[0]);
 	}

@@ -133,6 +133,12 @@ static void drop(struct handed *h)
 	*h = handed[--count];
 }
 
+void handed_drop(void)
+{
+	while (count)
+		drop(handed);
+}
+
 int handed_take(pid_t pid, int pidfd, char *err, size_t err_len)
 {
 	struct taking t = { .pidfd = pidfd };
@@ -140,8 +146,7 @@ int handed_take(pid_t pid, int pidfd, char *err, size_t err_len)
 	process_has_file(pid, take, &t);
 	if (!t.error)
 		return 0;
-	while (count)
-		drop(handed);
+	handed_drop();
 	snprintf(err, err_len, "cannot take the sockets of process %ld over: %s%s", (long)pid,
 		 strerror(t.error),
 		 t.error == EPERM ? ": run it as root, or as the user and with the capabilities of "

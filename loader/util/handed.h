@@ -26,6 +26,9 @@
  */
 int handed_take(pid_t pid, int pidfd, char *err, size_t err_len);
 
+/* Closes them, for a process that goes on without. */
+void handed_drop(void);
+
 /*
  * The socket of this type that is bound to this address, which becomes the caller's; -1: there is
  * none, and none is left that would be in the way of one.

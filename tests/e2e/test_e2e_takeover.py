@@ -217,12 +217,33 @@ def test_what_cannot_be_done_is_refused(xkvd, tmp_path, monkeypatch):
         assert not (d.dir / "dump.rdb").exists()
 
 
+def has_sockets(pid):
+    return any(os.readlink(fd).startswith("socket:") for fd in Path(f"/proc/{pid}/fd").iterdir())
+
+
 def test_the_older_one_comes_back(xkvd):
-    """What shows itself only when the store is free: the way back is taken without a person."""
+    """
+    What shows itself only when the store is free: the way back is taken without a person, and the
+    process that was called has nothing that would be in the way if it is slow to end.
+    """
     d = xkvd("--save", "", "--maxclients", "77")
     d.redis().set("key", "value")
-    pid = d.process.pid
-    code, text = d.upgrade("--maxmemory", "1mb", "--maxclients", "88")
+    older, pid, said = d.process, d.process.pid, []
+    older.send_signal(signal.SIGSTOP)
+    called = threading.Thread(target=lambda: said.extend(
+        d.upgrade("--maxmemory", "1mb", "--maxclients", "88")))
+    called.start()
+    newer = int(wait_for(lambda: re.search(r"(\d+):M .* taking over", d.log()), 30)[1])
+    words = Path(f"/proc/{newer}/cmdline").read_bytes()
+    callers = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline")
+               if p.read_bytes() == words and int(p.parent.name) != newer]
+    try:
+        assert len(callers) == 1 and has_sockets(newer)
+        wait_for(lambda: not has_sockets(callers[0]), 10, "the sockets to be closed")
+    finally:
+        older.send_signal(signal.SIGCONT)
+        called.join()
+    code, text = said
     assert code == 1 and "its log says why, and whether the older one" in text
     wait_for(lambda: d.holder() not in (0, pid), 20, "the older one")
     d.follow()
