@@ -850,7 +850,7 @@ OLD, NEW = b"$3\r\nold\r\n", b"$3\r\nnew\r\n"
 
 @pytest.mark.parametrize("write", ["SET k new", "MULTI|SET k new|EXEC",
                                    "EVAL return+redis.call('SET',KEYS[1],'new') 1 k"])
-def test_fill_that_a_write_overtakes(held, write):
+def test_fill_that_a_write_overtakes(held, behind, write):
     """The fill was executed before the write; its reply comes later, the announcement last."""
     a, b, relay = held
     watch = relay.hold(True)
@@ -858,7 +858,8 @@ def test_fill_that_a_write_overtakes(held, write):
     relay.waits(watch, b":-1\r\n")
     for words in write.split("|"):
         b.send(encode(*(w.replace("+", " ") for w in words.split())))
-    time.sleep(0.1)
+    with behind.connect() as upstream:
+        wait_for(lambda: upstream.call("GET", "k") == NEW, "the write")
     relay.release(watch, b":-1\r\n")
     assert a.reply() in (OLD, NEW)
     if write.startswith("SET"):  # others wait for a barrier, which is still held
