@@ -243,6 +243,9 @@ void takeover_end_other(const struct takeover *t)
 		log_warning("cannot signal process %d: %s", t->pid, strerror(errno));
 	while (poll(&ended, 1, TELL_MS) <= 0)
 		log_notice("process %d has not ended yet (a late disk?)", t->pid);
+	/* It has said STOPPING=1: where the reload ends next, the unit would stop. */
+	sd_notify(0, "READY=1");
+	sd_notify_barrier(0, BARRIER_US);
 }
 
 void takeover_back(const struct takeover *t, const struct config *cfg)
