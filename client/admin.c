@@ -41,7 +41,7 @@ int cmd_save(struct cli *c, int argc, struct word *argv)
 
 /* ---- stats ------------------------------------------------------------ */
 
-static redisReply *info(const struct cli *c, struct tcp *tcp, const char *section, int *err)
+redisReply *info_reply(const struct cli *c, struct tcp *tcp, const char *section, int *err)
 {
 	redisReply *reply = tcp_ask_xkvd(c, tcp, "INFO", section, NULL, err);
 
@@ -114,7 +114,7 @@ json_t *info_fields(char *text)
 
 json_t *info_ask(const struct cli *c, struct tcp *tcp, int *err)
 {
-	redisReply *reply = info(c, tcp, "everything", err);
+	redisReply *reply = info_reply(c, tcp, "everything", err);
 	json_t *fields = reply ? info_fields(reply->str) : NULL;
 
 	if (reply)
@@ -134,12 +134,12 @@ double info_number(const json_t *fields, const char *name)
 	return strtod(info_text(fields, name), NULL);
 }
 
-bool info_is_local(const json_t *fields)
+bool info_is_local(const char *process_id)
 {
 	char path[64], name[32] = "";
 	FILE *f;
 
-	snprintf(path, sizeof(path), "/proc/%.20s/comm", info_text(fields, "process_id"));
+	snprintf(path, sizeof(path), "/proc/%.20s/comm", process_id);
 	f = fopen(path, "re");
 	if (!f)
 		return false;
@@ -158,7 +158,7 @@ int cmd_stats(struct cli *c, int argc, struct word *argv)
 	tcp = tcp_open(c, &err);
 	if (!tcp)
 		return err;
-	reply = info(c, tcp, argc > 1 ? argv[1].data : NULL, &err);
+	reply = info_reply(c, tcp, argc > 1 ? argv[1].data : NULL, &err);
 	if (reply && !reply->len && argc > 1) {
 		err = fail(c, EXIT_USAGE, "stats: the server has no section '%s'", argv[1].data);
 	} else if (reply && c->style == STYLE_JSON) {
@@ -325,7 +325,7 @@ int watch_stats(struct cli *c)
 	figures.count = 0;
 	watch_begin();
 	for (unsigned long looks = 0; watch_again(c, looks); looks++) {
-		reply = info(c, tcp, NULL, &err);
+		reply = info_reply(c, tcp, NULL, &err);
 		if (!reply)
 			break;
 		note_look(&figures, reply->str);

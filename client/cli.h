@@ -100,8 +100,8 @@ json_t *info_fields(char *text);
 /* Of one of them; "" and 0 if it is not there. */
 const char *info_text(const json_t *fields, const char *name);
 double info_number(const json_t *fields, const char *name);
-/* Does the xkvd that said this run on this machine? */
-bool info_is_local(const json_t *fields);
+/* Does the xkvd that said this of itself run on this machine? */
+bool info_is_local(const char *process_id);
 /* Set by SIGINT while a `watch` runs. */
 extern volatile sig_atomic_t watch_interrupted;
 /* Installs the handler of SIGINT. */

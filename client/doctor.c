@@ -18,17 +18,6 @@ static bool is_text(const redisReply *reply)
 	return reply && reply->type == REDIS_REPLY_STRING;
 }
 
-static bool take_info(struct facts *info, json_t *fields)
-{
-	const char *name;
-	json_t *value;
-
-	json_object_foreach(
-		fields, name,
-		value) if (!facts_add(info, name, json_string_value(value))) return false;
-	return true;
-}
-
 static bool take_config(struct facts *config, const redisReply *reply)
 {
 	for (size_t i = 0; reply && i + 1 < reply->elements; i += 2)
@@ -42,9 +31,8 @@ static bool take_config(struct facts *config, const redisReply *reply)
 static bool ask_server(const struct cli *c, struct patient *p)
 {
 	struct cli quiet = *c;
-	redisReply *config = NULL;
+	redisReply *info, *config = NULL;
 	struct tcp *tcp;
-	json_t *info;
 	bool taken;
 	int err;
 
@@ -53,12 +41,12 @@ static bool ask_server(const struct cli *c, struct patient *p)
 	tcp = tcp_open(&quiet, &err);
 	if (!tcp)
 		return true;
-	info = info_ask(&quiet, tcp, &err);
+	info = info_reply(&quiet, tcp, "everything", &err);
 	if (info)
 		config = tcp_ask_xkvd(&quiet, tcp, "CONFIG", "GET", "*", &err);
-	p->is_here = info && info_is_local(info);
-	taken = take_info(&p->info, info) && take_config(&p->config, config);
-	json_decref(info);
+	taken = (!info || facts_add_info(&p->info, info->str)) && take_config(&p->config, config);
+	p->is_here = info && info_is_local(fact(&p->info, "process_id"));
+	freeReplyObject(info);
 	freeReplyObject(config);
 	tcp_close(tcp);
 	return taken;

@@ -31,6 +31,8 @@ redisReply *tcp_ask_xkvd(const struct cli *c, struct tcp *tcp, const char *name,
  * which is blocked but for this wait, whose mask is `mask`.
  */
 redisReply *tcp_next(const struct cli *c, struct tcp *tcp, const sigset_t *mask, int *err);
+/* A section of INFO, a text.  NULL after an error. */
+redisReply *info_reply(const struct cli *c, struct tcp *tcp, const char *section, int *err);
 /* INFO with all its sections, as info_fields(). */
 json_t *info_ask(const struct cli *c, struct tcp *tcp, int *err);
 /* Whom it talks to, for people. */

@@ -94,7 +94,7 @@ static int read_all(struct top *t, struct tcp *tcp)
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	look->time = (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 	look->info = info_ask(t->c, tcp, &err);
-	if (!look->info || !info_is_local(look->info))
+	if (!look->info || !info_is_local(info_text(look->info, "process_id")))
 		return err;
 	read_cpus(t->c, look);
 	read_hot(t);

@@ -184,7 +184,7 @@ static void run_checks(const struct patient *p, const struct check *check, const
 		       doctor_finding_fn *found, void *arg)
 {
 	for (; check->name; check++) {
-		struct finding f = {}, named = {};
+		struct finding f = {}, named;
 
 		if (!check->look(p, &f))
 			continue;

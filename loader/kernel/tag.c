@@ -7,6 +7,7 @@
  */
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <openssl/sha.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,19 +16,17 @@
 #include "util/log.h"
 #include "xkv.skel.h"
 
-#define FNV_BASIS 0xcbf29ce484222325 /* FNV-1a */
-#define FNV_PRIME 0x100000001b3
-
 /* "SUM TAG", of the object that this build has in it. */
 static void make_note(char note[TAG_NOTE_SIZE], const unsigned char tag[BPF_TAG_SIZE])
 {
-	uint64_t sum = FNV_BASIS, number;
+	unsigned char digest[SHA256_DIGEST_LENGTH];
 	const unsigned char *elf;
+	uint64_t sum, number;
 	size_t size = 0;
 
 	elf = xkv_bpf__elf_bytes(&size);
-	for (size_t i = 0; i < size; i++)
-		sum = (sum ^ elf[i]) * FNV_PRIME;
+	SHA256(elf, size, digest);
+	memcpy(&sum, digest, sizeof(sum));
 	memcpy(&number, tag, sizeof(number));
 	snprintf(note, TAG_NOTE_SIZE, "%016llx %016llx", (unsigned long long)sum,
 		 (unsigned long long)number);

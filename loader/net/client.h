@@ -30,8 +30,8 @@ struct client {
 	struct stream stream;
 	struct flow flow;
 	/*
-	 * monotonic ns: when a long command first found that the client has hung up; 0 = not, or
-	 * not yet
+	 * monotonic ns: when it was first found that the client may have hung up while it was owed
+	 * a reply; 0 = not, or not yet
 	 */
 	uint64_t hung_up;
 	/* has commands left to execute, and waits here for its turn; NULL = not */

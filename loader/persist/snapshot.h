@@ -84,8 +84,8 @@ void *snapshot_functions(size_t *len);
 /*
  * For a store that has served before, and is newer than the file: takes only the libraries of
  * functions, as an xkvd has handed them over (util/handed.h), or else from dir/dbfilename, if it is
- * undamaged up to its checksum.  Errors are logged, and the
- * file gets a second name (dbfilename.unreadable); if that fails, saves fail until it has one.
+ * undamaged up to its checksum.  Errors are logged, and the file gets a second name
+ * (dbfilename.unreadable); if that fails, saves fail until it has one.
  */
 void snapshot_load_functions(const struct config *cfg);
 
