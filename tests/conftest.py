@@ -65,6 +65,20 @@ def in_long(*values):
     return pytest.param(*values, marks=pytest.mark.long)
 
 
+class Working:
+    """For what has `threads`: they run within a `with`, until `done` is set at its end."""
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        for thread in self.threads:
+            thread.join()
+
+
 def wait_for(condition, seconds=10.0, what="the condition"):
     """Returns the first true value of condition(); fails the test when the time is up."""
     begin = time.monotonic()

@@ -110,12 +110,18 @@ def cost(server, setting, args):
     return ns / done / 1000, (info(server, "aof_current_size") - size) / done if logs else 0
 
 
-def compare_costs(servers, args):
-    row("CPU time of a SET, us", servers)
-    found = {(setting, name): [] for setting in SETTINGS for name in servers}
+def in_turns(measure, settings, servers, args):
+    """{(setting, server's name): the figures of all rounds}; the servers take turns."""
+    found = {(setting, name): [] for setting in settings for name in servers}
     for _ in range(args.rounds):
         for setting, name in found:
-            found[setting, name].append(cost(servers[name], setting, args))
+            found[setting, name].append(measure(servers[name], setting, args))
+    return found
+
+
+def compare_costs(servers, args):
+    row("CPU time of a SET, us", servers)
+    found = in_turns(cost, SETTINGS, servers, args)
     for setting in SETTINGS:
         row(setting, (f"{median(us for us, _ in found[setting, name]):.2f}" for name in servers))
     row("bytes of a SET in the log", (f"{median(size for _, size in found['no', name]):.0f}"
@@ -170,10 +176,7 @@ def compare_stalls(servers, args):
     for server in servers.values():
         peers.load(server, args.keys)
         configure(server, "yes", "everysec")
-    found = {(command, name): [] for command in STALLS for name in servers}
-    for _ in range(args.rounds):
-        for command, name in found:
-            found[command, name].append(slow_gets(servers[name], command, args))
+    found = in_turns(slow_gets, STALLS, servers, args)
     for command in STALLS:
         row(command, (f"{median(found[command, name]):.2f}" for name in servers))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import proto
 import pytest
 from certificates import tls_options
-from conftest import BUILD, wait_for
+from conftest import BUILD, Working, wait_for
 from test_e2e_crash import Traffic
 from test_e2e_upgrade import set_layout
 
@@ -23,7 +23,7 @@ TLS, WEB = 6390, 9390
 NOBODY = 65534
 
 
-class Callers:
+class Callers(Working):
     """
     A client over TCP that connects anew for each write, and one over UDP whose writes all go up to
     xkvd; both wait as long as it takes, and nobody may refuse them.
@@ -71,15 +71,8 @@ class Callers:
             self.repeated += 1
         raise AssertionError("no reply")
 
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
     def __exit__(self, *_):
-        self.done.set()
-        for thread in self.threads:
-            thread.join()
+        super().__exit__()
         self.udp.close()
 
     def more(self, count=100):

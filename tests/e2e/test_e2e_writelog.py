@@ -16,7 +16,7 @@ from pathlib import Path
 import proto
 import pytest
 import redis as redis_py
-from conftest import BUILD, FIRST, LONG, SERVER, in_long, run, wait_for
+from conftest import BUILD, FIRST, LONG, SERVER, Working, in_long, run, wait_for
 
 pytestmark = pytest.mark.seconds(120)
 
@@ -247,7 +247,7 @@ def test_other_types_are_refused_by_name(xkvd, tmp_path):
     assert 'the key "list" is a list' in d.log()
 
 
-class Writers:
+class Writers(Working):
     """
     Clients that write numbers to keys of their own, over UDP and RESP, and know what was
     acknowledged: what is stored is that number, or the next one, whose reply did not come.  Those
@@ -300,16 +300,6 @@ class Writers:
         with client.pipeline() as p:
             p.set(f"{name}-{n % 50}", n).set(f"{name}-twin-{n % 50}", n)
             p.execute()
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.done.set()
-        for thread in self.threads:
-            thread.join()
 
     def check(self, found):
         assert len(self.told) == len(self.threads), self.told

@@ -11,6 +11,7 @@ import threading
 import time
 
 import pytest
+from conftest import Working
 from respserver import encode, in_kernel, in_memory, wait_for
 
 pytest_plugins = ["respserver"]
@@ -221,20 +222,20 @@ def test_slow_script_and_long_commands_of_other_threads(three):
             assert reply == b"*5000\r\n" + b"$-1\r\n" * 5000 or reply.startswith(b"-BUSY")
 
 
-class Busy:
+class Busy(Working):
     """Clients of all threads that read and write one key each, and one for all, in pipelines."""
 
     PIPELINE = 40
 
     def __init__(self, daemon, count):
-        self.daemon, self.ends, self.failed = daemon, threading.Event(), []
+        self.daemon, self.done, self.failed = daemon, threading.Event(), []
         self.added = [0] * count
         self.threads = [threading.Thread(target=self.run, args=(n,)) for n in range(count)]
 
     def run(self, number):
         try:
             with self.daemon.connect() as c:
-                while not self.ends.is_set():
+                while not self.done.is_set():
                     self.pipeline(c, number)
         except Exception as error:
             self.failed.append((number, error))
@@ -253,15 +254,8 @@ class Busy:
             assert not ping or c.reply() == b"+PONG\r\n"
         self.added[number] += self.PIPELINE
 
-    def __enter__(self):
-        for t in self.threads:
-            t.start()
-        return self
-
     def __exit__(self, *_):
-        self.ends.set()
-        for t in self.threads:
-            t.join()
+        super().__exit__()
         assert not self.failed, self.failed
 
 

@@ -227,7 +227,8 @@ func (r *run) begin() error {
 		i := i
 		if i >= r.clients {
 			r.spawn(func() {
-				r.client(i, r.dialRESP(), &generator{rng: chance(i), resp: true, front: r.front, large: r.large, knows: resp})
+				r.client(i, r.dialRESP(), &generator{rng: chance(i), resp: true,
+					front: r.front, large: r.large, knows: resp})
 			})
 			continue
 		}
