@@ -127,6 +127,8 @@ static const struct directive table[] = {
 	  "certificate that is shown to the upstream, PEM; default: none" },
 	{ "upstream-key-file", &type_string, AT(upstream_key_file), "", 0, 4095, 0, NULL, "FILE",
 	  "private key of it, PEM" },
+	{ "upstream-exclusive", &type_flag, AT(upstream_exclusive), "no", 0, 0, 0, no_yes, "yes|no",
+	  "with `upstream`: all of its clients come through here, so reads are linearizable" },
 	{ "write-through", &type_flag, AT(write_through), "yes", 0, 0, LIVE, no_yes, "yes|no",
 	  "with `upstream`: changes over UDP are made there, or refused (READ_ONLY)" },
 	{ "cache-max-stale", &type_number, AT(cache_max_stale), "1000", 100, 60000, 0, NULL,
@@ -466,6 +468,9 @@ static int check_upstream(const struct config *cfg, struct sink *err)
 	if (cfg->miss == MISS_REPLY)
 		ret = bad(err, "upstream: with `miss reply` the driver would say that there is no "
 			       "key where it is just not cached: take it away");
+	if (cfg->upstream_exclusive && cfg->serve_stale)
+		ret = bad(err, "upstream-exclusive: what serve-stale answers may be older: take "
+			       "one of them away");
 	if (cfg->notify)
 		ret = bad(err, "upstream: notify-keyspace-events would tell what is cached: set it "
 			       "at the upstream, whose events pass");

@@ -195,6 +195,7 @@ struct config {
 	const char *cache, *no_cache; /* patterns of keys, some with "ttl SECONDS" */
 	unsigned int serve_stale;     /* seconds for which entries are used without it */
 	bool write_through;	      /* changes over UDP go up to it; default yes */
+	bool upstream_exclusive;      /* all clients come through here */
 	unsigned int cache_max_stale; /* ms without a sign of life of it, default 1000 */
 	const char *upstream;	      /* URL of a Redis that commands pass to; default "" = none */
 	unsigned int batch;	      /* enum xkv_batch_mode, default auto */

@@ -22,6 +22,18 @@ bool passage_is_own(const struct passage *p)
 	return p->multi || p->watches || p->strange || p->raw || p->caller->session.db;
 }
 
+static bool is_exclusive(const struct proxy *x)
+{
+	return x->srv->cfg->upstream_exclusive && x->tracks;
+}
+
+/* It is passed through no longer. */
+static void end_writes(struct proxy *x, struct passage *p)
+{
+	x->unnamed -= p->raw_writes;
+	p->raw_writes = false;
+}
+
 /* Ends the message that is held back. */
 static void let_go(struct own *own, void (*ends)(struct passed *q))
 {
@@ -48,6 +60,7 @@ static void on_lost(struct link *l, const char *why)
 	if (p) {
 		p->own = NULL;
 		guards_release(own->proxy, &p->queued);
+		end_writes(own->proxy, p);
 	}
 	if (p && (l->ends || own->lost_some || passage_is_own(p))) {
 		p->caller->closing |= !l->ends;
@@ -58,14 +71,15 @@ static void on_lost(struct link *l, const char *why)
 
 /*
  * Part of a message.  While a reply is held back because its command may have changed anything, so
- * are messages that begin to come: they may tell of that.
+ * are messages that begin to come: they may tell of that.  All are if no client is one of the
+ * others, who learn of changes before they are announced here.
  */
 static void give(struct own *own, const char *bytes, size_t len, bool end)
 {
 	struct passage *p = own->passage;
 	struct passed *before;
 
-	if (own->proxy->unnamed && p->raw && !own->amid) {
+	if ((own->proxy->unnamed || is_exclusive(own->proxy)) && p->raw && !own->amid) {
 		own->held = passed_new(own->proxy, p, &own->proxy->watch);
 		if (own->held)
 			own->held->barrier = true;
@@ -89,6 +103,8 @@ static void end_raw(struct proxy *x, struct passage *p)
 		return;
 	}
 	q->barrier = true;
+	q->unnamed = p->raw_writes;
+	p->raw_writes = false;
 	passed_complete(q);
 }
 
@@ -170,6 +186,7 @@ void own_free(struct passage *p)
 		return;
 	p->own = NULL;
 	guards_release(own->proxy, &p->queued);
+	end_writes(own->proxy, p);
 	own->passage = NULL;
 	own->link.ends = true;
 	link_fail(&own->link, "its client has gone"); /* on_lost() frees it */
@@ -202,15 +219,23 @@ static void drop_key(void *arg, const struct resp_arg *key, bool writes)
 		cache_drop(arg, key->ptr, key->len);
 }
 
-/* Nobody can say when it has been executed; what changes later is announced. */
-static void drop_keys(struct passage *p)
+/*
+ * Nobody can say when it has been executed; what changes later is announced.  Until then others
+ * could see a part of what it has changed.
+ */
+static void prepare_cache(struct passage *p)
 {
 	struct proxy *x = p->own->proxy;
 	const struct call *call = &p->caller->call;
 	const struct catalog_command *cmd = catalog_find(x->catalog, call->argc, call->argv);
+	bool changes = !cmd || (catalog_may_change(cmd) && strcmp(cmd->name, "monitor"));
 
 	if (cmd && x->tracks)
 		catalog_keys(cmd, call->argc, call->argv, drop_key, x);
+	if (is_exclusive(x) && changes && !p->raw_writes) {
+		p->raw_writes = true;
+		x->unnamed++;
+	}
 }
 
 unsigned int own_raw(struct passage *p)
@@ -223,7 +248,7 @@ unsigned int own_raw(struct passage *p)
 	if (text_is(name->ptr, name->len, "hello"))
 		follow_hello(p->caller);
 	p->resets = text_is(name->ptr, name->len, "reset");
-	drop_keys(p);
+	prepare_cache(p);
 	p->own->head_len = 0;
 	link_call(l, p->caller->call.argc, p->caller->call.argv);
 	link_written(l);

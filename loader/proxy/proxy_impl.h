@@ -94,7 +94,11 @@ struct proxy {
 	struct hashtable keys; /* struct cached_key */
 	uint64_t keys_secret[2];
 	uint64_t fills, last_fill[64]; /* sent so far; the last one of keys, by cache_bit() */
-	unsigned int unnamed;	/* commands under way that may change keys that they do not name */
+	/*
+	 * Commands under way that may change keys that they do not name; and, if all clients come
+	 * through here, clients that are passed through and have changed something.
+	 */
+	unsigned int unnamed;
 	uint64_t lease_ns;	/* monotonic: until when entries may be believed */
 	unsigned int datagrams; /* that wait for the upstream */
 	size_t orphaned;	/* bytes of commands under way whose clients have gone */
@@ -132,6 +136,7 @@ struct passage {
 	struct guards queued; /* of keys that the commands since MULTI may change */
 	bool strange;	      /* its own connection has state that only the upstream knows */
 	bool raw;	      /* it is passed through, and nothing is matched */
+	bool raw_writes;      /* and is one of proxy.unnamed */
 	bool resets;	      /* and has sent RESET since */
 	bool is_answered;     /* it is in proxy.answered: */
 	TAILQ_ENTRY(passage) answered;

@@ -238,12 +238,8 @@ static void touch_key(void *arg, const struct resp_arg *key, bool writes)
 /* May it change keys that it does not name? */
 static bool may_change_more(const struct catalog_command *cmd, bool names_all, bool names_none)
 {
-	const unsigned int changes = CATALOG_WRITES | CATALOG_REPLICATES | CATALOG_ADMIN |
-				     CATALOG_MOVABLE | CATALOG_MODULE;
-
-	if (cmd->flags & (CATALOG_READS | CATALOG_PUBSUB) || !(cmd->flags & changes))
-		return false;
-	return !names_all || names_none || !(cmd->flags & CATALOG_WRITES);
+	return catalog_may_change(cmd) &&
+	       (!names_all || names_none || !(cmd->flags & CATALOG_WRITES));
 }
 
 /* May it read keys that it does not name?  Scripts may read any. */

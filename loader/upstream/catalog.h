@@ -47,6 +47,15 @@ struct catalog_command *catalog_find(const struct catalog *c, unsigned int argc,
 void catalog_each(const struct catalog *c, void (*fn)(void *arg, const struct catalog_command *cmd),
 		  void *arg);
 
+/* May it change a key, its own or others? */
+static inline bool catalog_may_change(const struct catalog_command *cmd)
+{
+	const unsigned int changes = CATALOG_WRITES | CATALOG_REPLICATES | CATALOG_ADMIN |
+				     CATALOG_MOVABLE | CATALOG_MODULE;
+
+	return !(cmd->flags & (CATALOG_READS | CATALOG_PUBSUB)) && cmd->flags & changes;
+}
+
 /* Calls fn for each key of a call.  Returns whether these are all that it may use. */
 typedef void catalog_key_fn(void *arg, const struct resp_arg *key, bool writes);
 bool catalog_keys(const struct catalog_command *cmd, unsigned int argc, const struct resp_arg *argv,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 42
+# tests/run: seconds 46
 # tests/run: once
 # tests/run: timeout 1500
 """Is there one order of all that clients of both front ends did to a key?  Porcupine looks for it.
@@ -201,7 +201,7 @@ def test_linearizable_while_entries_are_evicted(xkvd_both, program, tmp_path):
 
 
 @pytest.fixture
-def front(xkvd, stock, program, tmp_path):
+def front(request, xkvd, stock, program, tmp_path):
     """
     xkvd in front of a Redis, and a client of that.  Between them each connection is late now and
     then.
@@ -211,7 +211,7 @@ def front(xkvd, stock, program, tmp_path):
     with subprocess.Popen([program, "-relay", tmp_path / "s", "-behind", path, "-seed", str(SEED)],
                           stdin=subprocess.DEVNULL) as relay:
         daemon = xkvd("--upstream", f"unix://{tmp_path}/s", "--save", "", "--max-keys", "16384",
-                      "--maxmemory-policy", "allkeys-lfu")
+                      "--maxmemory-policy", "allkeys-lfu", *getattr(request, "param", ()))
         wait_for(lambda: b"upstream_up:1" in figures_of(daemon), what="the upstream")
         yield daemon, behind
         relay.kill()
@@ -264,6 +264,20 @@ def test_linearizable_in_front_of_a_redis(front, program, tmp_path):
     figures = dict(line.split(b":") for line in figures_of(daemon).split(b"\r\n") if b":" in line)
     for name in (b"cache_hits", b"cache_filled", b"cache_overtaken", b"barriers"):
         assert int(figures[name]) > 10 * seconds, (name, figures)
+
+
+# Some clients are passed through as they are: with the rule for others they see what is new before
+# it is announced.
+EXCLUSIVE = (*FRONT, "-raw", 4)
+
+
+@UNDRIVEN
+@pytest.mark.parametrize("front", [("--upstream-exclusive", "yes")], indirect=True, ids=["all"])
+def test_linearizable_with_all_clients_of_the_upstream(front, program, tmp_path):
+    seconds = SECONDS * 0.4
+    daemon, _ = front
+    linear = Linear(program, daemon, tmp_path, seconds, *EXCLUSIVE, *least_in_front(seconds))
+    judge_in_front(linear, seconds)
 
 
 @UNDRIVEN
@@ -385,4 +399,11 @@ def test_fails_without_a_rule_of_the_cache(request, program, tmp_path, monkeypat
     monkeypatch.setattr(conftest, "BUILD", build_mutant(tmp_path / "mutant", {name: change}))
     daemon, _ = request.getfixturevalue("front")
     found, status, said = Linear(program, daemon, tmp_path, 40, *FRONT).result(150)
+    assert status == 1 and found["illegal"] > 0 and "no order of" in said, said
+
+
+@UNDRIVEN
+@pytest.mark.skipif(not LONG, reason="takes a minute: make linear")
+def test_fails_with_clients_that_are_passed_through(front, program, tmp_path):
+    found, status, said = Linear(program, front[0], tmp_path, 40, *EXCLUSIVE).result(150)
     assert status == 1 and found["illegal"] > 0 and "no order of" in said, said

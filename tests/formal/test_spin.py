@@ -53,6 +53,7 @@ GIVE_UP = ["ONE=2", "OTHER=2", "GIVE_UP"]
 TCP_MESSAGES = ["REQUESTS=2", "PUSHES=1", "EARLY=1"]
 TCP_COPIES = ["REQUESTS=2", "COPIES=1", "EARLY=1"]
 FILLS_OF_OTHERS = ["FILLS=1", "WRITES=0", "SCRIPTS=0"]
+PASSED_THROUGH = ["RAWS=2", "SCRIPTS=0", "OTHERS=0", "READS=2"]
 OTHER_NEWS = ["LEARNS=1", "WRITES=0", "READS=2"]
 ANY_ACTION = ["ACTIONS=CHECK+EDIT+PUT+REMOVE"]
 BLIND_BESIDE_WRITES = programs(xkvd0="TXN,1", xkvd1="GET+SET+DELETE,2") + [
@@ -106,6 +107,7 @@ SOUND = [
     Case("proxy", "proxy", []),
     Case("proxy, fills of others", "proxy", FILLS_OF_OTHERS),
     Case("proxy, other news of a script", "proxy", OTHER_NEWS),
+    Case("proxy, a client that is passed through", "proxy", PASSED_THROUGH),
 
     Case("TCP, messages", "tcp", TCP_MESSAGES, long=True),
     Case("TCP, three and a message", "tcp", ["PUSHES=1"], long=True),
@@ -218,6 +220,7 @@ BROKEN = [
     without("NO_READ_BARRIER", "backward", [], "proxy"),
     without("NO_LATER_FILL", "backward", FILLS_OF_OTHERS, "proxy"),
     without("NO_COMMON_BARRIER", "stale", OTHER_NEWS, "proxy"),
+    without("NO_RAW_BARRIER", "stale", PASSED_THROUGH, "proxy"),
     without("NO_ANNOUNCED_OVERTAKING", "old", [], "proxy"),
     without("KEEP_OVERTAKEN", "old", [], "proxy"),
     without("NO_EMPTYING", "old", [], "proxy"),
@@ -240,6 +243,7 @@ QUICK = {"lists, orphans", "OWN_LIST_ONLY",
          "blind transaction beside writes", "transactions: NO_KEY_COMPARE_AGAIN",
          "transactions: NO_ODD_CHECK_AGAIN",
          "proxy, fills of others", "proxy: NO_LATER_FILL", "proxy: NO_COMMON_BARRIER",
+         "proxy: NO_RAW_BARRIER",
          "proxy: NO_GUARD", "proxy: NO_BARRIER", "proxy: NO_EMPTYING"}
 
 MILLIONS = {"interrupted by a read", "lists, interrupted", "lists, a new span",

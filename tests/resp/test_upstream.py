@@ -975,6 +975,93 @@ def test_subscriber_learns_of_a_script(held):
         b.reply()
 
 
+@pytest.fixture(scope="module")
+def exclusive_relayed(store, behind, tmp_path_factory):
+    relay = Relay(behind.port)
+    with store(tmp_path_factory.mktemp("exclusive"), "--upstream",
+               f"redis://127.0.0.1:{relay.port}", "--upstream-exclusive", "yes") as daemon:
+        wait_for(lambda: is_up(daemon), "the upstream")
+        yield daemon, relay
+        relay.listener.close()
+
+
+@pytest.fixture
+def passed_through(exclusive_relayed):
+    """A client that is passed through, and others; all clients come through xkvd."""
+    xkv, relay = exclusive_relayed
+    with xkv.connect() as raw, xkv.connect() as a, xkv.connect() as b:
+        a.call("FLUSHALL")
+        a.call("SET", "k", "old")
+        raw.call("HELLO", 3)
+        raw.call("CLIENT", "SETNAME", "raw")
+        raw.send(encode("SUBSCRIBE", "ch"))
+        raw.reply()
+        read_until_cached(a, "k")
+        yield raw, a, b, relay
+        for source in list(relay.held):
+            relay.release(source)
+
+
+SETS_BOTH = "redis.call('SET', 'k', 'new') return redis.call('RPUSH', 'q', 'x')"
+
+
+def test_exclusive_who_is_passed_through_learns_nothing_early(passed_through):
+    """... neither what it has done itself, nor what it is told: others see it as well."""
+    raw, a, b, relay = passed_through
+    watch = relay.hold(True)
+    with type(a)(relay.target) as other:  # stands for what the Redis does by itself
+        other.call("SET", "k", "new")
+        other.call("PUBLISH", "ch", "m")
+    relay.waits(watch, b"invalidate")
+    nothing_comes(raw)
+    assert a.call("GET", "k") == OLD
+    relay.release(watch)
+    assert raw.reply().endswith(b"m\r\n")
+    assert b.call("GET", "k") == NEW
+    watch = relay.hold(True)
+    raw.send(encode("EVAL", "return redis.call('SET', 'k', 'old')", 0))
+    relay.waits(watch, b"invalidate")
+    nothing_comes(raw)
+    relay.release(watch)
+    assert raw.reply() == b"+OK\r\n"
+    assert a.call("GET", "k") == OLD
+
+
+def ends_by_reset(raw):
+    raw.send(encode("RESET"))
+    return raw.reply() == b"+RESET\r\n"
+
+
+def ends_by_going(raw):
+    raw.sock.shutdown(socket.SHUT_RDWR)
+    return True
+
+
+@pytest.mark.parametrize("ends", [ends_by_reset, ends_by_going])
+def test_exclusive_nobody_sees_half_of_it(passed_through, exclusive_relayed, ends):
+    """What a client that is passed through has done to several keys is seen as a whole."""
+    raw, a, b, relay = passed_through
+    answer = relay.hold_one(relay.own("raw"), False)
+    watch = relay.hold(True)
+    raw.send(encode("EVAL", SETS_BOTH, 0))
+    relay.waits(watch, b"invalidate")
+    b.send(encode("LLEN", "q"))
+    nothing_comes(b)
+    relay.release(watch)
+    assert b.reply() == b":1\r\n"
+    assert a.call("GET", "k") == NEW
+    relay.release(answer)
+    assert raw.reply() == b":1\r\n"
+    assert ends(raw)
+    barriers = lambda: int(re.search(rb"barriers:(\d+)", a.call("XKV", "INFO", "upstream"))[1])
+
+    def reads_without_waiting():
+        before = barriers()
+        b.call("LLEN", "q")
+        return barriers() == before
+    wait_for(reads_without_waiting, "the end of the client")
+
+
 @pytest.mark.parametrize("first", ["MGET k none2", "GET k"])
 @pytest.mark.parametrize("then", ["GET k", "MGET k k", "STRLEN k", "GETRANGE k 0 -1"])
 def test_pipeline_reads_forwards(held, first, then):
@@ -1678,7 +1765,8 @@ def test_name_that_is_not_found(tmp_path):
     ("rediss://h --upstream-ca-cert-file /none", "upstream-ca-cert-file"),
     ("redis://u@h --upstream-password-file /none", "cannot be read"), ("redis://h/3", "database 0"),
     ("redis://h --appendonly yes", "appendonly"), ("redis://h --save 60_1", "save"),
-    ("redis://h --io-threads 2", "io-threads")])
+    ("redis://h --io-threads 2", "io-threads"),
+    ("redis://h --upstream-exclusive yes --serve-stale 1", "serve-stale")])
 def test_configuration_is_refused(options, says, tmp_path):
     done = subprocess.run([str(BUILD / "xkvd"), "--pin-dir", str(tmp_path), "--upstream",
                            *(o.replace("_", " ") for o in options.split())],

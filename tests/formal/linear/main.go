@@ -32,6 +32,7 @@ type options struct {
 	timeout, checkTimeout      time.Duration
 	evictions, transactions    bool
 	front                      bool
+	raw                        int
 	relay, behind              string
 }
 
@@ -53,6 +54,7 @@ func parseOptions() options {
 	flag.DurationVar(&o.checkTimeout, "check-timeout", 20*time.Second, "of the judgement of one key")
 	flag.BoolVar(&o.evictions, "evictions", false, "the server may drop keys at any time")
 	flag.BoolVar(&o.front, "front", false, "the server is in front of a Redis")
+	flag.IntVar(&o.raw, "raw", 0, "so many of the clients over RESP are passed through as they are")
 	flag.StringVar(&o.relay, "relay", "", "pass on what comes to this socket, late")
 	flag.StringVar(&o.behind, "behind", "", "the socket of the Redis")
 	flag.BoolVar(&o.transactions, "transactions", false, "transactions, on so many -keys groups")
@@ -227,7 +229,9 @@ func (r *run) begin() error {
 		i := i
 		if i >= r.clients {
 			r.spawn(func() {
-				r.client(i, r.dialRESP(), &generator{rng: chance(i), resp: true,
+				d := r.dialRESP()
+				d.raw = i < r.clients+r.raw
+				r.client(i, d, &generator{rng: chance(i), resp: true,
 					front: r.front, large: r.large, knows: resp})
 			})
 			continue

@@ -19,6 +19,7 @@ const respTimeout = 5 * time.Second // far more than any command takes: xkvd han
 
 type respDoor struct {
 	address string
+	raw     bool // with CLIENT TRACKING, so xkvd in front of a Redis passes it through as it is
 	conn    net.Conn
 	in      *bufio.Reader
 }
@@ -33,6 +34,19 @@ func (d *respDoor) ready() bool {
 		return false
 	}
 	d.conn, d.in = conn, bufio.NewReader(conn)
+	if d.raw {
+		return d.becomeRaw()
+	}
+	return true
+}
+
+func (d *respDoor) becomeRaw() bool {
+	for _, words := range [][]string{{"HELLO", "3"}, {"CLIENT", "TRACKING", "ON"}} {
+		if a, err := d.call(words...); err != nil || a.kind == '-' {
+			d.drop()
+			return false
+		}
+	}
 	return true
 }
 
@@ -93,6 +107,13 @@ type answer struct {
 }
 
 func (d *respDoor) read() (a answer, err error) {
+	for a, err = d.readAny(); err == nil && a.kind == '>'; a, err = d.readAny() {
+	}
+	return a, err
+}
+
+// readAny reads a reply or, in RESP3, a push message.
+func (d *respDoor) readAny() (a answer, err error) {
 	line, err := d.in.ReadString('\n')
 	if err != nil {
 		return a, err
@@ -103,6 +124,9 @@ func (d *respDoor) read() (a answer, err error) {
 	a.kind, a.text = line[0], line[1:len(line)-2]
 	switch a.kind {
 	case '+', '-':
+		return a, nil
+	case '_':
+		a.isNil, a.text = true, ""
 		return a, nil
 	case ':':
 		a.number, err = strconv.ParseInt(a.text, 10, 64)
@@ -117,9 +141,12 @@ func (d *respDoor) read() (a answer, err error) {
 		_, err = io.ReadFull(d.in, text)
 		a.text = string(text[:length])
 		return a, err
-	case '*':
+	case '*', '>', '%':
 		count, err := strconv.Atoi(a.text)
 		a.isNil = count < 0
+		if a.kind == '%' {
+			count *= 2
+		}
 		for i := 0; i < count && err == nil; i++ {
 			var one answer
 			one, err = d.read()

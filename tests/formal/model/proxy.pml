@@ -32,18 +32,25 @@
 #ifndef LEARNS
 #define LEARNS 0 /* commands that tell, in another way, of a script that was executed */
 #endif
+#ifndef RAWS
+#define RAWS 0 /* writes and reads, on a third connection, of a client that is passed through */
+#endif
 #ifndef LOSSES
 #define LOSSES 1
 #endif
 
-mtype = { GET, TTL, PING, SET, SCRIPT, READ, LEARN,	/* to the Redis */
-	  VALUE, LEFT, PONG, CHANGED, DONE, TOLD, SEEN, LEARNT }; /* from it */
+mtype = { GET, TTL, PING, SET, SCRIPT, READ, LEARN, RAW,	/* to the Redis */
+	  VALUE, LEFT, PONG, CHANGED, DONE, TOLD, SEEN, LEARNT, GIVEN }; /* from it */
 
 #define ROOM 8
 chan watch_up = [ROOM] of { mtype, byte };
 chan watch_down = [ROOM] of { mtype, byte };
 chan shared_up = [ROOM] of { mtype, byte };
 chan shared_down = [ROOM] of { mtype, byte };
+#if RAWS
+chan own_up = [ROOM] of { mtype, byte };
+chan own_down = [ROOM] of { mtype, byte };
+#endif
 
 /* ---- the Redis ---- */
 
@@ -84,6 +91,14 @@ end:
 		shared_down ! TOLD, value }
 	:: atomic { shared_up ? LEARN, arg -> shared_down ! LEARNT, scripted }
 	:: atomic { shared_up ? READ, arg -> shared_down ! SEEN, value }
+#if RAWS
+	:: atomic { own_up ? RAW, arg ->
+		if
+		:: arg -> write_it()
+		:: else
+		fi;
+		own_down ! GIVEN, value }
+#endif
 	:: atomic { orphans > 0 -> orphans--; write_it() }
 #ifdef BCAST
 	:: atomic { announces -> announces = false; watch_down ! CHANGED, 0 }
@@ -213,7 +228,7 @@ inline lose()
 
 active proctype xkvd()
 {
-	byte writes, scripts, read, fills, learns, losses, v;
+	byte writes, scripts, read, fills, learns, raws, losses, v;
 
 	do
 	/* the first reader: a hit, a fill, or a read that passes beside it */
@@ -254,6 +269,17 @@ active proctype xkvd()
 		shared_up ! SET, 0 }
 	:: atomic { scripts < SCRIPTS -> scripts++; unnamed++; shared_up ! SCRIPT, 0 }
 	:: atomic { learns < LEARNS -> learns++; shared_up ! LEARN, 0 }
+#if RAWS
+	:: atomic { raws < RAWS -> raws++; drop(); own_up ! RAW, 1 }
+	:: atomic { raws < RAWS -> raws++; own_up ! RAW, 0 }
+	:: atomic { own_down ? GIVEN, v ->
+#ifdef NO_RAW_BARRIER
+		learn(v)
+#else
+		watch_up ! PING, 64 + v
+#endif
+		}
+#endif
 	:: atomic { losses < LOSSES -> losses++; lose() }
 	/* what comes */
 	:: atomic { shared_down ? DONE, v -> guards--; learn(v) }
