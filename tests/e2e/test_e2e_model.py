@@ -7,7 +7,7 @@ predicts the replies.
 UDP served by XDP, UDP that XDP passes up, and RESP; values of all sizes; requests with ONCE that
 are sent twice, the second time through another front end; xkvd is killed from time to time.
 XKV_MODEL_SEED repeats a failed run, XKV_MODEL_SECONDS is the duration
-(default 7, in check-long 30).
+(default 5, in check-long 30).
 """
 import os
 import random
@@ -19,7 +19,7 @@ import proto
 import pytest
 from conftest import LONG, Udp
 
-SECONDS = float(os.environ.get("XKV_MODEL_SECONDS") or (30 if LONG else 7))
+SECONDS = float(os.environ.get("XKV_MODEL_SECONDS") or (30 if LONG else 5))
 SEED = int(os.environ.get("XKV_MODEL_SEED") or random.getrandbits(32))
 pytestmark = [pytest.mark.seconds(int(SECONDS) + 90), pytest.mark.sanitized]
 

@@ -22,6 +22,12 @@ def route_foreign(bed):
         bed.run("server", "ip", "route", "replace", address, "via", via)
 
 
+@pytest.fixture
+def xkvd(xkvd_in_turn):
+    """What is asked of a daemon here has nothing to do with how the programs were loaded."""
+    return xkvd_in_turn
+
+
 @pytest.fixture(scope="module", autouse=True)
 def foreign(bed):
     """Addresses of the client outside the subnets, with a route back to them."""
@@ -569,9 +575,9 @@ def test_a_token_opens_it(xkvd):
     assert d.redis(password="secret").get("key") == b"udp"
 
 
-def test_a_token_without_a_password(xkvd):
-    """Refused: clients without the token could still use TCP."""
-    d = xkvd("--save", "", "--udp-token", TOKEN.hex(), run=False)
+def test_a_token_without_a_password(xkvd_module):
+    """Refused, before anything is made: clients without the token could still use TCP."""
+    d = xkvd_module("--save", "", "--udp-token", TOKEN.hex(), run=False)
     d.start(wait=False)
     assert d.wait(10) == 1 and "set `requirepass` too" in d.log() and TOKEN.hex() not in d.log()
     assert not d.pins.exists()

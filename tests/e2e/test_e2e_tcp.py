@@ -749,7 +749,7 @@ HARM = {"loss": 0.02, "repeat": 0.02, "reorder": 0.05, "corrupt": 0.01, "most": 
 
 
 # Of each network: `XKV_TCP_SECONDS=3600 tests/run --tier long -k any_network test_e2e_tcp`: hours
-SECONDS = int(os.environ.get("XKV_TCP_SECONDS") or (300 if LONG else 5))
+SECONDS = int(os.environ.get("XKV_TCP_SECONDS") or (300 if LONG else 4))
 
 
 @pytest.mark.seconds(SECONDS + 175)

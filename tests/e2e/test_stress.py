@@ -19,9 +19,9 @@ from conftest import BUILD, FIRST, LONG, report_of, wait_for
 from mutant import build_mutant
 
 # The first of the builds under test gets the whole minute, in `make check-long`.
-SECONDS = 60 if FIRST and LONG else 4
+SECONDS = 60 if FIRST and LONG else 3
 SEED = int(os.environ.get("XKV_STRESS_SEED") or random.getrandbits(48))
-KILLS, KILLS_SECONDS = (6, 28) if LONG else (2, 6)
+KILLS, KILLS_SECONDS = (6, 28) if LONG else (2, 5)
 CROWD_SECONDS = 8 if LONG else 2
 
 

@@ -4,7 +4,7 @@
 
 What any command leaves behind is part of it: after each piece of work both must hold the same keys
 with the same values and times to live.  XKV_DIFF_SEED repeats what a failure names,
-XKV_DIFF_SECONDS (default 7, in check-long 30) is how long it looks for one.
+XKV_DIFF_SECONDS (default 5, in check-long 30) is how long it looks for one.
 
 Not asked for, since xkv differs on purpose: keys of more than 64 KiB, values over 1 MiB, expiry
 later than 2^53 ms, BITFIELD's SET with SAT of a number so low that Redis' check overflows (it
@@ -19,7 +19,7 @@ import pytest
 from conftest import LONG
 from respserver import Daemon, encode, in_kernel
 
-SECONDS = float(os.environ.get("XKV_DIFF_SECONDS") or (30 if LONG else 7))
+SECONDS = float(os.environ.get("XKV_DIFF_SECONDS") or (30 if LONG else 5))
 SEED = int(os.environ.get("XKV_DIFF_SEED") or random.getrandbits(32))
 pytestmark = pytest.mark.seconds(int(SECONDS) + 60)
 

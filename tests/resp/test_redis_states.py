@@ -12,7 +12,7 @@ who is told of FLUSHALL by redirection: Redis writes it in the protocol of the c
 nor what a client is told by the pipeline that kills it.
 
 XKV_DIFF_SEED (default 1, in check-long any) repeats what a failure names, XKV_DIFF_SECONDS (default
-6, in check-long 60) is how long it looks for one.  A failure prints its sequence without the
+4, in check-long 60) is how long it looks for one.  A failure prints its sequence without the
 steps that it does not need.
 
 Not asked for, since xkv differs on purpose: WATCH of a missing key; SWAPDB with tracking clients or
@@ -35,7 +35,7 @@ from conftest import LONG
 from respserver import Daemon, encode, in_kernel, replies_test, wait_for
 
 pytest_plugins = ["respserver"]
-SECONDS = float(os.environ.get("XKV_DIFF_SECONDS") or (60 if LONG else 6))
+SECONDS = float(os.environ.get("XKV_DIFF_SECONDS") or (60 if LONG else 4))
 SEED = int(os.environ.get("XKV_DIFF_SEED") or (random.getrandbits(32) if LONG else 1))
 pytestmark = pytest.mark.seconds(int(SECONDS) + 120)
 

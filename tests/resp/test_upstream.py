@@ -1373,7 +1373,7 @@ def test_clients_that_send_and_go(apart):
             return int(text.split(f"\n{name}:")[1].split("\r\n")[0])
 
         with stopped(redis):
-            for _ in range(5):  # a second each, after which they have not only shut down a side
+            for _ in range(3):  # a second each, after which they have not only shut down a side
                 for _ in range(10):
                     with contextlib.suppress(OSError), xkv.connect() as other:
                         other.sock.settimeout(0.3)
