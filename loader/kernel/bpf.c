@@ -287,6 +287,8 @@ static int more_fits(const struct bpf *b, const struct config *cfg, const struct
 
 	bpf_map_path(path, sizeof(path), cfg, BPF_TXN);
 	txn_fd = bpf_obj_get(path);
+	if (txn_fd < 0 && errno == ENOENT)
+		return 0; /* lost_slots() */
 	if (scratch_more_fits(more, fd, txn_fd >= 0 && scratch_fits(b->object, txn, txn_fd)))
 		ret = 1;
 	else

@@ -338,6 +338,20 @@ def test_a_store_without_its_scratch(xkvd, names):
     assert d.redis().mget(list(keys)) == [b"%d" % i for i in range(30)]
 
 
+def test_without_the_first_keys_of_a_large_transaction(xkvd):
+    """What is noted of the others is given up with them, and their slots are found."""
+    d = xkvd("--save", "")
+    keys = {f"key:{i}": i for i in range(5000)}
+    for _ in range(3):
+        d.redis().mset(keys)
+    d.kill()
+    (d.pins / "xkv_txn").unlink()
+    d.start()
+    assert "slots that had been in hand are free again" in d.log()
+    assert d.redis().mget(list(keys)) == [b"%d" % i for i in range(5000)]
+    d.redis().mset(keys)
+
+
 def test_killed_at_any_time_of_the_start(xkvd):
     """The next start succeeds, whatever had been pinned by then."""
     d = xkvd("--save", "")
