@@ -18,6 +18,7 @@
 #include <ftw.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,8 +55,8 @@ struct event {
 
 static struct {
 	pthread_mutex_t lock;
-	bool on;
-	int file_of[1024]; /* by descriptor, + 1 */
+	atomic_bool on;		  /* looked at by all threads, with and without the lock */
+	atomic_int file_of[1024]; /* by descriptor, + 1 */
 	char name[FILES_MAX][64];
 	int files;
 	struct event event[EVENTS];
@@ -63,7 +64,7 @@ static struct {
 } rec = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* What the next calls come to. */
-static struct {
+static struct fault {
 	enum what what;
 	int error;    /* 0: a short write, or a delay */
 	int skip;     /* but not so many */
@@ -202,8 +203,12 @@ ssize_t __wrap_write(int fd, const void *bytes, size_t len)
 
 ssize_t __wrap_pwrite(int fd, const void *bytes, size_t len, off_t at)
 {
-	bool is_short = fault.what == WRITE && fault.calls && !fault.error;
+	bool is_short;
 	ssize_t n;
+
+	pthread_mutex_lock(&rec.lock);
+	is_short = fault.what == WRITE && fault.calls && !fault.error;
+	pthread_mutex_unlock(&rec.lock);
 
 	int error = rec.on && tracked(fd) >= 0 ? due(WRITE) : 0;
 
@@ -808,14 +813,21 @@ static void test_one_after_the_other(void **state)
 
 /* ---- faults ------------------------------------------------------------------------ */
 
-static void begin_fault(enum what what, int number, int calls)
+static void begin_fault(struct fault next)
 {
 	pthread_mutex_lock(&rec.lock);
-	memset(&fault, 0, sizeof(fault));
-	fault.what = what;
-	fault.error = number;
-	fault.calls = calls;
+	fault = next;
 	pthread_mutex_unlock(&rec.lock);
+}
+
+static int faults_done(void)
+{
+	int done;
+
+	pthread_mutex_lock(&rec.lock);
+	done = fault.done;
+	pthread_mutex_unlock(&rec.lock);
+	return done;
 }
 
 /* For so long: what is done each second is done, until `says` is (or is not) in what INFO says. */
@@ -843,10 +855,10 @@ static void breaks_and_heals(const char *says)
 		do_op();
 	writelog_sync_soon();
 	wait_for_text(says, true, &info);
-	assert_true(fault.done > 0 && !info.write_ok);
+	assert_true(faults_done() > 0 && !info.write_ok);
 	writelog_refuses(text);
 	assert_string_equal(text, info.error);
-	begin_fault(WRITE, 0, 0);
+	begin_fault((struct fault){ 0 });
 	wait_for_text(says, false, &info);
 	writelog_refuses(text);
 	assert_string_equal(text, "");
@@ -869,27 +881,27 @@ static void test_writes_that_fail(void **state)
 	random_state = 3;
 	begin_recording();
 	run(4);
-	begin_fault(WRITE, 0, 5); /* short ones */
+	begin_fault((struct fault){ .what = WRITE, .calls = 5 }); /* short ones */
 	run(4);
-	assert_true(fault.done >= 5);
+	assert_true(faults_done() >= 5);
 	writelog_status(&info);
 	assert_true(info.write_ok);
-	begin_fault(WRITE, EIO, 1);
+	begin_fault((struct fault){ .what = WRITE, .error = EIO, .calls = 1 });
 	breaks_and_heals("failed: Input/output error");
-	begin_fault(WRITE, ENOSPC, 1000000);
+	begin_fault((struct fault){ .what = WRITE, .error = ENOSPC, .calls = 1000000 });
 	breaks_and_heals("failed: No space left on device");
 	run(4);
 	/* of a base: writes go on, without it */
-	begin_fault(CREATE, ENOSPC, 1);
+	begin_fault((struct fault){ .what = CREATE, .error = ENOSPC, .calls = 1 });
 	writelog_rewrite();
 	idle();
 	writelog_status(&info);
-	assert_true(info.write_ok && !info.rewrite_ok && fault.done == 1);
-	begin_fault(RENAME, EIO, 1);
+	assert_true(info.write_ok && !info.rewrite_ok && faults_done() == 1);
+	begin_fault((struct fault){ .what = RENAME, .error = EIO, .calls = 1 });
 	writelog_rewrite();
 	idle();
 	writelog_status(&info);
-	assert_true(info.write_ok && !info.rewrite_ok && fault.done == 1);
+	assert_true(info.write_ok && !info.rewrite_ok && faults_done() == 1);
 	run(4);
 	end_run();
 	each_moment(0, 1);
@@ -906,14 +918,12 @@ static void test_a_write_that_is_not_taken_back(void **state)
 	random_state = 4;
 	begin_recording();
 	run(4);
-	begin_fault(WRITE, EIO, 1);
-	fault.also = TRUNCATE;
-	fault.also_calls = 2;
+	begin_fault((struct fault){
+		.what = WRITE, .error = EIO, .calls = 1, .also = TRUNCATE, .also_calls = 2 });
 	breaks_and_heals("Input/output error");
 	run(3);
-	begin_fault(WRITE, EIO, 1);
-	fault.also = TRUNCATE;
-	fault.also_calls = 1000000;
+	begin_fault((struct fault){
+		.what = WRITE, .error = EIO, .calls = 1, .also = TRUNCATE, .also_calls = 1000000 });
 	do_op();
 	writelog_sync_soon();
 	wait_for_text("Input/output error", true, &info);
@@ -931,11 +941,11 @@ static void test_syncs_that_fail(void **state)
 	random_state = 5;
 	begin_recording();
 	run(4);
-	begin_fault(SYNC, EIO, 1);
+	begin_fault((struct fault){ .what = SYNC, .error = EIO, .calls = 1 });
 	breaks_and_heals("a new base is needed");
 	run(3);
-	begin_fault(SYNC_DIR, EIO, 1);
-	fault.skip = 1; /* that of the new manifest's name */
+	/* skipped: that of the new manifest's name */
+	begin_fault((struct fault){ .what = SYNC_DIR, .error = EIO, .calls = 1, .skip = 1 });
 	writelog_rewrite();
 	idle();
 	breaks_and_heals("a new base is needed");
@@ -956,8 +966,7 @@ static void test_a_sync_that_is_stuck(void **state)
 	begin_recording();
 	bed.cfg.appendfsync = APPENDFSYNC_EVERYSEC;
 	run(2);
-	begin_fault(SYNC, 0, 1);
-	fault.delay_ms = 3500;
+	begin_fault((struct fault){ .what = SYNC, .calls = 1, .delay_ms = 3500 });
 	do_op();
 	for (int i = 0; i < 1000 && !writelog_is_late(); i++)
 		usleep(5000);
@@ -1012,9 +1021,8 @@ static double changes_of_a_sync(int clients, int syncs)
 	int changes = 0;
 	bool writers, first;
 
-	begin_fault(SYNC, 0, 1000000);
-	fault.delay_ms = 8;
-	while (fault.done < syncs) {
+	begin_fault((struct fault){ .what = SYNC, .calls = 1000000, .delay_ms = 8 });
+	while (faults_done() < syncs) {
 		first = true;
 		for (int i = 0; i < clients; i++) {
 			if (position[i] && !writelog_is_synced(position[i]))
@@ -1028,7 +1036,7 @@ static double changes_of_a_sync(int clients, int syncs)
 		}
 		usleep(50);
 	}
-	begin_fault(SYNC, 0, 0);
+	begin_fault((struct fault){ 0 });
 	return (double)changes / syncs;
 }
 
