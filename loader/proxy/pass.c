@@ -211,6 +211,17 @@ static bool is_ahead(const struct passed *q)
 	return x->unnamed;
 }
 
+static void note_refusal(struct passage *p, const struct passed *q, const char *bytes, size_t len)
+{
+	static const char aborted[] = "-EXECABORT";
+
+	if (q->begins)
+		multi_refused(p);
+	else if (q->finishes &&
+		 (len < sizeof(aborted) || memcmp(bytes, aborted, sizeof(aborted) - 1)))
+		p->strange = true; /* it goes on, or nobody knows */
+}
+
 static void passed_reply(struct link *l, struct request *r, const char *bytes, size_t len,
 			 bool is_end)
 {
@@ -220,6 +231,8 @@ static void passed_reply(struct link *l, struct request *r, const char *bytes, s
 	(void)l;
 	if (q->selects && !q->begun && p && bytes[0] == '+')
 		p->caller->session.db = q->db;
+	if (!q->begun && p && bytes[0] == '-')
+		note_refusal(p, q, bytes, len);
 	q->barrier |= !q->begun && is_ahead(q);
 	q->begun = true;
 	if (p && q == TAILQ_FIRST(&p->sent) && !q->barrier) {

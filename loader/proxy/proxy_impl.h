@@ -150,16 +150,17 @@ struct passed {
 	struct proxy *proxy;
 	struct passage *passage; /* NULL: the client has gone */
 	size_t bytes;
-	struct outbox reply;  /* that cannot be given to the client yet */
-	struct guards guards; /* of keys that it may change, until it has */
-	uint64_t reads;	      /* keys that it only reads: cache_bit() */
-	uint64_t after;	      /* so many fills had been sent when it was */
-	bool unnamed;	      /* it may change keys that it does not name */
-	bool barrier;	      /* not before all is known here that it may have changed, or seen */
-	bool ended;	      /* the reply is whole */
-	bool begun;	      /* some of it has come */
-	bool empties;	      /* it is SWAPDB, which the upstream does not announce */
-	bool selects;	      /* it is SELECT, of: */
+	struct outbox reply;   /* that cannot be given to the client yet */
+	struct guards guards;  /* of keys that it may change, until it has */
+	uint64_t reads;	       /* keys that it only reads: cache_bit() */
+	uint64_t after;	       /* so many fills had been sent when it was */
+	bool unnamed;	       /* it may change keys that it does not name */
+	bool barrier;	       /* not before all is known here that it may have changed, or seen */
+	bool ended;	       /* the reply is whole */
+	bool begun;	       /* some of it has come */
+	bool empties;	       /* it is SWAPDB, which the upstream does not announce */
+	bool begins, finishes; /* a transaction */
+	bool selects;	       /* it is SELECT, of: */
 	unsigned int db;
 };
 
@@ -223,6 +224,8 @@ void proxy_figures(struct metrics *m, struct server *s);
 /* --- route.c --- */
 
 unsigned int route(struct caller *c);
+/* The upstream has refused MULTI: what was sent behind it has been executed as it came. */
+void multi_refused(struct passage *p);
 
 /* --- own.c --- */
 

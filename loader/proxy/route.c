@@ -323,6 +323,26 @@ static struct link *link_for(struct proxy *x, struct passage *p, enum special sp
 	return made ? &made->link : NULL;
 }
 
+void multi_refused(struct passage *p)
+{
+	struct passed *q, *last = TAILQ_LAST(&p->sent, passed_list);
+	struct guards none = { 0 };
+
+	TAILQ_FOREACH(q, &p->sent, order) {
+		q->barrier = true;
+		q->finishes = false;
+	}
+	p->caller->closing |= p->then_raw; /* it is a subscriber, and that was not known */
+	if (!p->multi)
+		return; /* EXEC is under way, and has all of it */
+	last->guards = p->queued;
+	p->queued = none;
+	last->empties |= p->empties;
+	last->unnamed = p->unnamed;
+	proxy_of(p->caller->srv)->unnamed += p->unnamed;
+	p->multi = p->empties = p->then_raw = p->unnamed = false;
+}
+
 /* What the command will have changed for those behind it, when it has been executed. */
 static void note(struct passage *p, enum special special, struct passed *q)
 {
@@ -331,11 +351,13 @@ static void note(struct passage *p, enum special special, struct passed *q)
 
 	switch (special) {
 	case IS_MULTI:
-		p->multi |= call->argc == 1;
+		q->begins = !p->multi && call->argc == 1;
+		p->multi |= q->begins;
 		break;
 	case ENDS_MULTI:
 		if (!p->multi || call->argc != 1)
 			break;
+		q->finishes = true;
 		q->empties = p->empties;
 		if (p->then_raw && arg_is(&call->argv[0], "exec"))
 			p->raw = p->own->link.raw = true;

@@ -234,6 +234,52 @@ def test_transactions(pair, version):
     same(pair, TRANSACTIONS)
 
 
+REFUSED = """
+    MULTI
+    SET k v
+    GET k
+    INCR k
+    EXEC
+    SET k w
+    GET k
+    MULTI
+    EVAL "return redis.call('SET','k','x')" 0
+    DISCARD
+    GET k
+"""
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_multi_refused(at_once, tmp_path, tmp_path_factory):
+    """The upstream's user may not use MULTI: there is no transaction, and all is as it is there."""
+    redis = stock(tmp_path_factory)
+    lines = list(commands(REFUSED))
+    with in_front_of(redis, tmp_path) as xkv, xkv.connect() as ours, redis.connect() as theirs:
+        theirs.call("ACL", "SETUSER", "default", "-multi")
+        for c in (theirs, ours):
+            if at_once:
+                c.send(b"".join(encode(*words) for words in lines))
+            c.replies = [c.reply() if at_once else c.call(*words) for words in lines]
+            assert c.replies[0].startswith(b"-NOPERM")
+        assert ours.replies == theirs.replies
+        with xkv.connect() as other:
+            read_until_cached(other, "k")
+            theirs.call("SET", "k", "new")
+            wait_for(lambda: other.call("GET", "k") == NEW, "the announcement")
+
+        def passed(way):
+            found = re.search(rb"passed_%s:(\d+)" % way, ours.call("XKV", "INFO", "upstream"))
+            return int(found[1])
+        before = passed(b"own"), passed(b"shared")
+        ours.call("HGET", "h", "f")
+        assert (passed(b"own"), passed(b"shared")) == (before[0], before[1] + 1)
+        theirs.call("ACL", "SETUSER", "default", "+multi", "-discard", "-exec")
+        for c in (theirs, ours):
+            c.replies = [c.call(w) for w in ("MULTI", "DISCARD", "DBSIZE", "EXEC", "DBSIZE")]
+        assert ours.replies == theirs.replies
+    redis.stop()
+
+
 def test_watch_sees_others(pair, behind):
     ours = pair[0]
     with behind.connect() as other:
