@@ -900,10 +900,11 @@ struct xkv_feed_reader {
 	__u64 flags;	/* XKV_READER_... */
 };
 
-#define XKV_READER_ENDS	  1 /* it is of no use without its xkvd, as are those that it tells */
-#define XKV_READER_KEYS	  2 /* it wants no values */
-#define XKV_READER_BEFORE 4 /* it wants XKV_FEED_BEFORE; */
-#define XKV_READER_ONLY	  8 /* ... and no other record */
+#define XKV_READER_ENDS	  1  /* it is of no use without its xkvd, as are those that it tells */
+#define XKV_READER_KEYS	  2  /* it wants no values */
+#define XKV_READER_BEFORE 4  /* it wants XKV_FEED_BEFORE; */
+#define XKV_READER_ONLY	  8  /* ... and no other record */
+#define XKV_READER_BROKEN 16 /* what it has made of earlier changes is not to be relied on */
 
 /*
  * So long after xkvd was last seen alive, a full ring whose readers all end with xkvd is given up:

@@ -165,17 +165,23 @@ int consumer_open(struct store *st, const char *name, const struct consumer_type
 	return 0;
 }
 
+void consumer_stop(struct consumer *c)
+{
+	if (!c || !c->runs)
+		return;
+	pthread_mutex_lock(&c->lock);
+	c->stopping = true;
+	pthread_cond_signal(&c->woken);
+	pthread_mutex_unlock(&c->lock);
+	pthread_join(c->thread, NULL);
+	c->runs = false;
+}
+
 void consumer_close(struct consumer *c, bool keep)
 {
 	if (!c)
 		return;
-	if (c->runs) {
-		pthread_mutex_lock(&c->lock);
-		c->stopping = true;
-		pthread_cond_signal(&c->woken);
-		pthread_mutex_unlock(&c->lock);
-		pthread_join(c->thread, NULL);
-	}
+	consumer_stop(c);
 	if (keep)
 		feed_leave(c->reader);
 	else

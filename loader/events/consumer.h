@@ -47,9 +47,11 @@ int consumer_open(struct store *st, const char *name, const struct consumer_type
 		  struct consumer **out, bool *resumed);
 /* 0 or -errno. */
 int consumer_start(struct consumer *c);
+/* Ends the thread, if it runs.  NULL is ignored. */
+void consumer_stop(struct consumer *c);
 /*
- * Ends the thread, if it runs, and closes the reader; with `keep` the changes that were not handed
- * on stay in the ring.  NULL is ignored.
+ * The same, and closes the reader; with `keep` the changes that were not handed on stay in the
+ * ring.  NULL is ignored.
  */
 void consumer_close(struct consumer *c, bool keep);
 

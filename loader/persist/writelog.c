@@ -162,6 +162,14 @@ static bool is_broken(void)
 	return state.damages != state.mended;
 }
 
+/* With the lock.  An xkvd that is killed before there is a new base leaves word. */
+static void note_damage(void)
+{
+	state.damages++;
+	if (state.consumer)
+		feed_break(consumer_reader(state.consumer), true);
+}
+
 /* ---- state that others see -------------------------------------------------- */
 
 void writelog_tell(void (*fn)(void *arg), void *arg)
@@ -320,7 +328,8 @@ static int sync_now(void)
 		state.info.synced = written;
 		state.synced_size = size;
 	}
-	state.damages += ret != 0;
+	if (ret)
+		note_damage();
 	state.info.delayed += monotonic_ns() - began > SYNC_NS;
 	pthread_cond_broadcast(&state.changed);
 	pthread_mutex_unlock(&state.lock);
@@ -446,7 +455,8 @@ static void look_for_files(void)
 	pthread_mutex_unlock(&state.syncing);
 	pthread_mutex_lock(&state.lock);
 	known = is_broken();
-	state.damages += gone && !known;
+	if (gone && !known)
+		note_damage();
 	pthread_mutex_unlock(&state.lock);
 	if (gone && !known)
 		note_failure("the directory %s, or a file in it, is gone; a new base is needed",
@@ -659,7 +669,7 @@ static void on_gap(void *arg)
 {
 	(void)arg;
 	pthread_mutex_lock(&state.lock);
-	state.damages++;
+	note_damage();
 	pthread_mutex_unlock(&state.lock);
 	note_failure("changes are missing; a new base is needed");
 }
@@ -920,7 +930,7 @@ static int put_manifest(const struct manifest *m)
 	if (!unsynced)
 		return ret;
 	pthread_mutex_lock(&state.lock);
-	state.damages++;
+	note_damage();
 	pthread_mutex_unlock(&state.lock);
 	note_failure("syncing the directory %s failed; a new base is needed", state.path);
 	return 0;
@@ -1212,8 +1222,10 @@ static void conclude(int ret)
 		info->size_at_base = info->size;
 		state.others = others;
 		state.bases++;
-		if (state.consumer)
+		if (state.consumer) {
+			feed_break(consumer_reader(state.consumer), is_broken());
 			consumer_wake(state.consumer);
+		}
 	}
 	state.rewrite_began_ns = 0;
 	state.unsynced_ns = state.unsynced_ns ? now : 0;
@@ -1503,6 +1515,10 @@ static int writelog_try_resume(struct store *st, char *err, size_t err_len)
 		snprintf(err, err_len, "the change feed cannot be read: %s", strerror(-ret));
 		return ret;
 	}
+	if (resumed && feed_is_broken(consumer_reader(state.consumer))) {
+		snprintf(err, err_len, "nobody knows what of it is on the disk, which has failed");
+		return -EIO;
+	}
 	if (!resumed || !feed_seek(consumer_reader(state.consumer), end.position)) {
 		snprintf(err, err_len, "changes were made that are not in it");
 		return -ENOENT;
@@ -1709,12 +1725,13 @@ void writelog_close(bool keep)
 	pthread_mutex_unlock(&state.lock);
 	atomic_store(&state.rewrite_stop, true);
 	rewrite_reap();
-	consumer_close(state.consumer, keep);
-	state.consumer = NULL;
+	consumer_stop(state.consumer);
 	if (state.sync_runs)
 		pthread_join(state.sync_thread, NULL);
 	state.sync_runs = state.resumed = state.loaded = false;
 	if (state.fd >= 0)
 		sync_now();
+	consumer_close(state.consumer, keep);
+	state.consumer = NULL;
 	close_files();
 }

@@ -592,6 +592,20 @@ bool feed_seek(struct feed_reader *r, uint64_t position)
 	return true;
 }
 
+void feed_break(struct feed_reader *r, bool broken)
+{
+	if (broken)
+		__atomic_fetch_or(&r->place->flags, XKV_READER_BROKEN, __ATOMIC_RELEASE);
+	else
+		__atomic_fetch_and(&r->place->flags, ~(uint64_t)XKV_READER_BROKEN,
+				   __ATOMIC_RELEASE);
+}
+
+bool feed_is_broken(const struct feed_reader *r)
+{
+	return r->place->flags & XKV_READER_BROKEN;
+}
+
 uint64_t feed_position(const struct feed_reader *r)
 {
 	return r->place->position;

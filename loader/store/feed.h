@@ -94,6 +94,13 @@ void feed_again(struct feed_reader *r);
 bool feed_seek(struct feed_reader *r, uint64_t position);
 
 /*
+ * What this reader has made of the changes before is not to be relied on, say because the disk has
+ * failed; or it is again.  The next xkvd is told, which knows nothing else of it.
+ */
+void feed_break(struct feed_reader *r, bool broken);
+bool feed_is_broken(const struct feed_reader *r);
+
+/*
  * The next change: 1, 0 if there is none at the moment, or -ENOMEM.  A change counts as read when
  * the next one is asked for: a reader that is killed gets it again.  One thread per reader.
  *

@@ -956,6 +956,37 @@ static void test_syncs_that_fail(void **state)
 	assert_int_equal(check_loaded(), bed.ops);
 }
 
+/* xkvd is killed when a sync has failed: the kernel takes what was to be synced for synced. */
+static void test_a_sync_that_failed_is_not_forgotten(void **state)
+{
+	struct writelog_info info;
+	bool resumed;
+
+	(void)state;
+	random_state = 8;
+	begin_recording();
+	for (int failed = 0; failed < 2; failed++) {
+		run(4);
+		begin_fault(SYNC, EIO, failed);
+		do_op();
+		writelog_sync_soon();
+		do {
+			usleep(500);
+			writelog_status(&info);
+		} while (info.write_ok && (failed || info.synced < info.written));
+		begin_fault(WRITE, 0, 0);
+		writelog_close(true);
+		assert_int_equal(writelog_resume(bed.st, &bed.cfg, &resumed, error, sizeof(error)),
+				 0);
+		assert_int_equal(resumed, !failed);
+	}
+	run(3); /* with a base that has all */
+	end_run();
+	each_moment(0, 1);
+	assert_int_equal(load(bed.dir), 0);
+	assert_int_equal(check_loaded(), bed.ops);
+}
+
 static void test_a_sync_that_is_stuck(void **state)
 {
 	struct writelog_info info;
@@ -1064,6 +1095,7 @@ int main(int argc, char *argv[])
 		TEST(test_writes_that_fail),
 		TEST(test_a_write_that_is_not_taken_back),
 		TEST(test_syncs_that_fail),
+		TEST(test_a_sync_that_failed_is_not_forgotten),
 		TEST(test_a_sync_that_is_stuck),
 		TEST(test_a_directory_that_vanishes),
 		TEST(test_clients_that_come_again),
