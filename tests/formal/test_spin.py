@@ -32,6 +32,11 @@ Case = namedtuple("Case", "name model defines finds long", defaults=(None, False
 Result = namedtuple("Result", "finds states seconds unreached output trail")
 
 
+def changes(first, second=None, number=1):
+    """Of cut.pml: what two programs may do, and how many operations the first one makes."""
+    return [f"OPS_0={number}", f"DO_0={first}"] + (["OPS_1=1", f"DO_1={second}"] if second else [])
+
+
 def programs(**what):
     """Who does what: xkvd0 is interrupted by xdp0, xkvd1 is on the other CPU."""
     return [f"{who[:-1].upper()}_{who[-1]}={ops}" for who, ops in what.items()]
@@ -56,6 +61,8 @@ FILLS_OF_OTHERS = ["FILLS=1", "WRITES=0", "SCRIPTS=0"]
 PASSED_THROUGH = ["RAWS=2", "SCRIPTS=0", "OTHERS=0", "READS=2"]
 OTHER_NEWS = ["LEARNS=1", "WRITES=0", "READS=2"]
 ANY_ACTION = ["ACTIONS=CHECK+EDIT+PUT+REMOVE"]
+ONE_FAULT = ["FAULTS=1", "REWRITES=1"]
+KILLED = ["KILL", "FAULTS=1"]
 BLIND_BESIDE_WRITES = programs(xkvd0="TXN,1", xkvd1="GET+SET+DELETE,2") + [
     "ACTIONS=CHECK+BLIND+LEAVE"]
 
@@ -109,6 +116,26 @@ SOUND = [
     Case("proxy, other news of a script", "proxy", OTHER_NEWS),
     Case("proxy, a client that is passed through", "proxy", PASSED_THROUGH),
 
+    Case("cut, two changes", "cut", changes("SET+DELETE", number=2)),
+    Case("cut, expiry", "cut", changes("SET+EXPIRE", number=2) + ["TIME"]),
+    Case("cut, relocation", "cut", changes("RELOCATE", "SET+DELETE")),
+    Case("cut, a change that fails", "cut", changes("DELETE+FAIL", "SET")),
+    Case("cut, transaction", "cut", changes("TXN", "SET+DELETE")),
+    Case("cut, transaction that reads", "cut", changes("TXN_READ", "SET+DELETE")),
+    Case("cut, too large a transaction", "cut", changes("SPOIL", "SET")),
+    Case("cut, SWAPDB", "cut", changes("SET+DELETE") + ["SWAP"]),
+    Case("log", "durable", ["WRITERS=2", "COPY"]),
+    Case("log, late", "durable", ["WRITERS=2", "LATE"]),
+    Case("log, faults", "durable", ["FAULTS=2", "REWRITES=1", "WAITAOF"]),
+    Case("log, killed", "durable", KILLED),
+    Case("log, killed, two writers", "durable", ["KILL", "WRITERS=2"]),
+
+    Case("log, killed in a rewrite", "durable", KILLED + ["REWRITES=1"], long=True),
+    Case("log, WAITAOF", "durable", ["WRITERS=2", "COPY", "WAITAOF"], long=True),
+    Case("cut, two programs", "cut", changes("SET+DELETE+RELOCATE", "SET+DELETE+RELOCATE"),
+         long=True),
+    Case("cut, two transactions", "cut", changes("TXN+TXN_READ", "TXN+SPOIL"), long=True),
+    Case("cut, expiry, two programs", "cut", changes("EXPIRE", "SET+DELETE") + ["TIME"], long=True),
     Case("TCP, messages", "tcp", TCP_MESSAGES, long=True),
     Case("TCP, three and a message", "tcp", ["PUSHES=1"], long=True),
     Case("interrupted, longer", "entry",
@@ -130,7 +157,7 @@ SOUND = [
 
 def without(switch, finds, who, model="entry"):
     prefix = {"txn": "transactions: ", "tcp": "TCP: ", "locks": "locks: ",
-              "proxy": "proxy: "}.get(model, "")
+              "proxy": "proxy: ", "cut": "cut: ", "durable": "log: "}.get(model, "")
     name = prefix + switch
     return Case(name, model, who + switch.split(), finds)
 
@@ -224,6 +251,38 @@ BROKEN = [
     without("NO_ANNOUNCED_OVERTAKING", "old", [], "proxy"),
     without("KEEP_OVERTAKEN", "old", [], "proxy"),
     without("NO_EMPTYING", "old", [], "proxy"),
+    without("NO_WAIT_BEFORE", "missed", changes("SET"), "cut"),
+    without("NO_WAIT_EARLIER", "missed", changes("SET"), "cut"),
+    without("SAME_VERSIONS", "wrong", changes("SET", number=2), "cut"),
+    without("NO_LATE", "twice wrong", changes("SET"), "cut"),
+    without("REMOVED_IS_LATE", "missed", changes("DELETE"), "cut"),
+    without("NO_MET", "twice", changes("SET"), "cut"),
+    without("BUCKET_FIRST", "missed", changes("SET"), "cut"),
+    without("NO_DRAIN", "missed", changes("SET"), "cut"),
+    without("NO_PATIENCE", "missed", changes("DELETE"), "cut"),
+    without("BEFORE_FIRST", "twice", changes("DELETE+FAIL"), "cut"),
+    without("RELOCATED_ANEW", "missed", changes("RELOCATE"), "cut"),
+    without("EXPIRED_BY_NOW", "missed", changes("SET") + ["TIME"], "cut"),
+    without("ONE_BY_ONE", "apart", changes("TXN"), "cut"),
+    without("VALIDATE_FIRST", "unread", changes("TXN_READ", "SET"), "cut"),
+    without("SPOILT_FIRST", "missed wrong", changes("SPOIL"), "cut"),
+    without("SPOILT_LATE", "missed wrong", changes("SPOIL"), "cut"),
+    without("SPOILT_AFTER", "missed wrong", changes("SPOIL"), "cut"),
+    without("NO_SWAP_LOCK", "old_names", changes("SET") + ["SWAP"], "cut"),
+    without("NO_SWAP_WAIT", "old_names", changes("SET") + ["SWAP"], "cut"),
+    without("POSITION_FIRST", "lost", [], "durable"),
+    without("READ_AT_ONCE", "lost", [], "durable"),
+    without("REPLY_WHEN_WRITTEN", "lost", [], "durable"),
+    without("DRIVER_ANSWERS", "lost", ["COPY"], "durable"),
+    without("WRITERS_READ_ON", "lost", ["LATE"], "durable"),
+    without("WRITTEN_BY_NOW", "lost", ["WAITAOF", "WRITERS=2"], "durable"),
+    without("TRY_AGAIN", "lost", ["FAULTS=1"], "durable"),
+    without("BELIEVE_BROKEN", "lost", ["FAULTS=1"], "durable"),
+    without("MENDS_ALL", "lost", ONE_FAULT, "durable"),
+    without("SWITCH_UNSYNCED", "lost", ["REWRITES=1"], "durable"),
+    without("BASE_UNSYNCED", "lost", ["REWRITES=1"], "durable"),
+    without("RESUME_SYNCED", "lost", KILLED, "durable"),
+    without("FORGET_DAMAGE", "lost", KILLED, "durable"),
 ]
 
 CASES = SOUND + BROKEN
@@ -244,7 +303,9 @@ QUICK = {"lists, orphans", "OWN_LIST_ONLY",
          "transactions: NO_ODD_CHECK_AGAIN",
          "proxy, fills of others", "proxy: NO_LATER_FILL", "proxy: NO_COMMON_BARRIER",
          "proxy: NO_RAW_BARRIER",
-         "proxy: NO_GUARD", "proxy: NO_BARRIER", "proxy: NO_EMPTYING"}
+         "proxy: NO_GUARD", "proxy: NO_BARRIER", "proxy: NO_EMPTYING",
+         "cut, two changes", "cut: NO_WAIT_EARLIER", "cut: BUCKET_FIRST", "cut: NO_LATE",
+         "log, killed", "log: POSITION_FIRST", "log: TRY_AGAIN", "log: FORGET_DAMAGE"}
 
 MILLIONS = {"interrupted by a read", "lists, interrupted", "lists, a new span",
             "lists, orphans"}  # of states
@@ -302,7 +363,9 @@ def check(case):
         if not os.access(os.path.join(directory, "pan"), os.X_OK):
             return Result("no verifier", 0, 0, set(), output, "")
         begin = time.monotonic()
-        output += run(["./pan", "-m20000", f"-w{bits}"], directory)
+        # those that a kill has ended are nowhere
+        ends = ["-E"] if "KILL" in case.defines else []
+        output += run(["./pan", *ends, "-m20000", f"-w{bits}"], directory)
         seconds = time.monotonic() - begin
         trail = ""
         if os.path.exists(os.path.join(directory, name + ".trail")):
