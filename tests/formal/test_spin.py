@@ -423,7 +423,7 @@ def test_is_found_without_the_check(case, results):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", ["entry", "txn", "feed"])
+@pytest.mark.parametrize("model", ["entry", "txn", "feed", "cut"])
 def test_every_line_is_reached(model, results):
     """What no case comes to is not checked, whatever Spin says.  (Helpers may have ways that some
     callers never take; they stand before the program.)"""
