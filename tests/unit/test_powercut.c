@@ -967,14 +967,14 @@ static void test_a_sync_that_failed_is_not_forgotten(void **state)
 	begin_recording();
 	for (int failed = 0; failed < 2; failed++) {
 		run(4);
-		begin_fault(SYNC, EIO, failed);
+		begin_fault((struct fault){ .what = SYNC, .error = EIO, .calls = failed });
 		do_op();
 		writelog_sync_soon();
 		do {
 			usleep(500);
 			writelog_status(&info);
 		} while (info.write_ok && (failed || info.synced < info.written));
-		begin_fault(WRITE, 0, 0);
+		begin_fault((struct fault){ 0 });
 		writelog_close(true);
 		assert_int_equal(writelog_resume(bed.st, &bed.cfg, &resumed, error, sizeof(error)),
 				 0);
