@@ -218,16 +218,22 @@ static unsigned int rights_for(unsigned int use)
 	       (use & (KEY_INSERT | KEY_UPDATE | KEY_DELETE) ? ACL_MAY_WRITE : 0);
 }
 
+static bool in_keys(const struct acl_patterns *keys, unsigned int rights, const void *key,
+		    size_t len)
+{
+	for (unsigned int i = 0; i < keys->count; i++)
+		if ((keys->list[i]->rights & rights) == rights &&
+		    glob_test(keys->list[i]->glob, key, len))
+			return true;
+	return false;
+}
+
 static bool allows_key(void *arg, unsigned int at, unsigned int use)
 {
 	struct question *q = arg;
-	const struct acl_patterns *keys = &q->selector->keys;
-	unsigned int rights = rights_for(use);
 
-	for (unsigned int i = 0; i < keys->count; i++)
-		if ((keys->list[i]->rights & rights) == rights &&
-		    glob_test(keys->list[i]->glob, q->argv[at].ptr, q->argv[at].len))
-			return true;
+	if (in_keys(&q->selector->keys, rights_for(use), q->argv[at].ptr, q->argv[at].len))
+		return true;
 	q->at = at;
 	return false;
 }
@@ -268,15 +274,22 @@ static bool reads_all_keys(const struct acl_selector *s)
 	return s->all_keys;
 }
 
+static bool allows_command(const struct acl_selector *s, const struct command *cmd,
+			   unsigned int argc, const struct resp_arg *argv)
+{
+	unsigned int id = command_id(cmd);
+
+	return s->all_commands || cmd->flags & CMD_NO_AUTH || acl_has_bit(&s->commands, id) ||
+	       allows_first(s, id, cmd, argc, argv);
+}
+
 static enum acl_verdict check_selector(struct question *q, const struct command *cmd,
 				       unsigned int argc, const struct resp_arg *argv)
 {
 	const struct acl_selector *s = q->selector;
-	unsigned int id = command_id(cmd);
 
 	q->at = 0;
-	if (!s->all_commands && !(cmd->flags & CMD_NO_AUTH) && !acl_has_bit(&s->commands, id) &&
-	    !allows_first(s, id, cmd, argc, argv))
+	if (!allows_command(s, cmd, argc, argv))
 		return ACL_DENIED_COMMAND;
 	if (!s->all_keys && !command_each_key(cmd, argc, argv, allows_key, q))
 		return ACL_DENIED_KEY;
@@ -308,6 +321,26 @@ enum acl_verdict acl_check(const struct acl_user *user, const struct command *cm
 		}
 	}
 	return worst;
+}
+
+bool acl_may_see(const struct caller *c, unsigned int argc, const struct resp_arg *argv,
+		 const void *key, size_t len)
+{
+	const struct acl_user *user = acl_user_of(c);
+	const struct command *cmd;
+
+	if (user->unlimited)
+		return true;
+	cmd = command_find(argc, argv);
+	for (unsigned int i = 0; i < user->rules->selector_count; i++) {
+		const struct acl_selector *s = user->rules->selectors[i];
+
+		if (allows_command(s, cmd, argc, argv) &&
+		    (key ? s->all_keys || in_keys(&s->keys, ACL_MAY_READ, key, len)
+			 : reads_all_keys(s)))
+			return true;
+	}
+	return false;
 }
 
 enum acl_verdict acl_check_client(struct caller *c, enum acl_context context,

@@ -240,6 +240,12 @@ enum acl_verdict {
 /* May the user execute it?  *at is the argument that is refused. */
 enum acl_verdict acl_check(const struct acl_user *user, const struct command *cmd,
 			   unsigned int argc, const struct resp_arg *argv, unsigned int *at);
+/*
+ * May the caller's command show this key, which is none of its arguments?  If a selector allows the
+ * command and to read the key.  `key` NULL: one of which not all is known.
+ */
+bool acl_may_see(const struct caller *c, unsigned int argc, const struct resp_arg *argv,
+		 const void *key, size_t len);
 enum acl_context { ACL_COMMAND, ACL_SCRIPT };
 
 /* The same for a client's user; counts and logs what is denied. */

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "acl/acl.h"
 #include "persist/rdb.h"
 
 #define SHARED_NUMBERS 10000 /* Redis keeps one object for each number below */
@@ -150,6 +151,31 @@ void cmd_object_freq(struct caller *c, unsigned int argc, const struct resp_arg 
 
 #define HOT_MAX 100
 
+static void reply_hot(struct reply *r, const struct store_hot *h)
+{
+	reply_array(r, 5);
+	reply_bulk(r, h->text, h->text_len);
+	reply_int(r, h->key_len);
+	reply_int(r, h->database);
+	reply_int(r, (int64_t)h->reads);
+	reply_int(r, (int64_t)h->writes);
+}
+
+/* Leaves those that the caller may see.  How many. */
+static int seen_of(const struct caller *c, unsigned int argc, const struct resp_arg *argv,
+		   struct store_hot *hot, int have)
+{
+	int seen = 0;
+
+	for (const struct store_hot *h = hot; h < hot + have; h++) {
+		bool whole = h->key_len == (int)h->text_len;
+
+		if (acl_may_see(c, argc, argv, whole ? h->text : NULL, h->text_len))
+			hot[seen++] = *h;
+	}
+	return seen;
+}
+
 void cmd_object_hot(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct store_hot hot[HOT_MAX];
@@ -163,20 +189,17 @@ void cmd_object_hot(struct caller *c, unsigned int argc, const struct resp_arg *
 		reply_error(r, "ERR OBJECT HOT takes a number of 1 to %d", HOT_MAX);
 		return;
 	}
-	have = store_hottest(c->srv->store, hot, (unsigned int)count);
+	have = store_hottest(c->srv->store, hot, HOT_MAX);
 	if (have < 0) {
 		reply_store_error(c, have);
 		return;
 	}
+	have = seen_of(c, argc, argv, hot, have);
+	if (have > count)
+		have = (int)count;
 	reply_array(r, (size_t)have);
-	for (const struct store_hot *h = hot; h < hot + have; h++) {
-		reply_array(r, 5);
-		reply_bulk(r, h->text, h->text_len);
-		reply_int(r, h->key_len);
-		reply_int(r, h->database);
-		reply_int(r, (int64_t)h->reads);
-		reply_int(r, (int64_t)h->writes);
-	}
+	for (const struct store_hot *h = hot; h < hot + have; h++)
+		reply_hot(r, h);
 }
 
 /* SAMPLES is about types with many elements. */

@@ -195,6 +195,23 @@ def hot_keys(daemon):
     return re.findall(r'hot key found with counter: \d+\s+keyname: "(\S+)"', done.stdout)
 
 
+def shown_by_rights(r, daemon):
+    """A user sees the hot keys that it may read, and none of which it is not certain."""
+    def seen(*rules):
+        r.acl_setuser("someone", reset=True)
+        r.execute_command("ACL", "SETUSER", "someone", "on", "nopass", *rules)
+        with daemon.connect() as c:
+            c.call("AUTH", "someone", "x")
+            return re.findall(rb"\r\n\*5\r\n\$\d+\r\n([^\r]*)", b"\r\n" + c.call(
+                "OBJECT", "HOT", "100").split(b"\r\n", 1)[-1])
+
+    assert len(seen("+object|hot", "~*")) == 100
+    few = seen("+object|hot", "~key:1", "%R~key:2*", "%W~key:3", "(~key:4 -@all +get)", "~k*k")
+    assert few[:2] == [b"key:1", b"key:2"] and b"key:3" not in few and b"key:4" not in few
+    assert all(key == b"key:1" or key.startswith(b"key:2") for key in few)
+    assert b"k" * 56 in seen("+object|hot", "~*") and seen("+object|hot") == []
+
+
 @pytest.mark.skipif(not shutil.which("redis-cli"), reason="redis-cli is not installed")
 @pytest.mark.parametrize("maxmemory", ["0", "1gb"])
 def test_frequencies_are_in_the_order_of_use(privileged, tmp_path, maxmemory):
@@ -218,6 +235,7 @@ def test_frequencies_are_in_the_order_of_use(privileged, tmp_path, maxmemory):
         assert all(h[1:3] == [5, 0] and h[3] > 10 * h[4] for h in hot)
         assert len(r.execute_command("OBJECT HOT")) == 10
         assert [b"k" * 56, -1, 0] in [h[:3] for h in r.execute_command("OBJECT HOT", 100)]
+        shown_by_rights(r, daemon)
 
 
 @pytest.mark.parametrize("words", [["0"], ["101"], ["-1"], ["1", "2"]])
