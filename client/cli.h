@@ -8,7 +8,7 @@
  *   admin.c     the commands over TCP: stats, save, watch
  *   slow.c      over TCP, too: slowlog, latency
  *   top.c       top, from INFO, and from the pinned maps of a server on this machine
- *   events.c    events, by pub/sub
+ *   events.c    events, by EVENTS
  *   tcp.c       the connection of these: TCP or a Unix socket, TLS, user and password
  *   check.c     the command check, which reads the pinned maps
  *   hot.c       the command hot, which reads the pinned maps

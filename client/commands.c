@@ -928,7 +928,7 @@ static const struct command commands[] = {
 	{ "slowlog", 0, 1, cmd_slowlog, "slowlog [COUNT]", "print the slow commands (over TCP)" },
 	{ "latency", 0, 0, cmd_latency, "latency",
 	  "print how long commands took, and events that took long (over TCP)" },
-	{ "events", 0, 1, cmd_events, "events [PATTERN]",
+	{ "events", 0, 3, cmd_events, "events [PATTERN] [--from POSITION]",
 	  "print changes of keys as they happen, a JSON object each; see -r and -n (over TCP)" },
 	{ "capacity", 2, 12, cmd_capacity,
 	  "capacity --keys N [--key-size B|B-B] [--value-size B|B-B] [--max-keys N] [--rate N] [--cpus N]",
@@ -965,6 +965,17 @@ int command_help(const char *name)
 	return EXIT_DONE;
 }
 
+static int misused(const struct cli *c, const struct command *cmd, int argc,
+		   const struct word *argv)
+{
+	for (int i = cmd->max + 1; cmd->max >= 0 && i < argc; i++)
+		if (argv[i].data[0] == '-')
+			return fail(c, EXIT_USAGE,
+				    "usage: %s (options of xkv precede the command: xkv %s ... %s)",
+				    cmd->usage, argv[i].data, cmd->name);
+	return usage_error(c, cmd->usage);
+}
+
 int command_run(struct cli *c, int argc, struct word *argv)
 {
 	const struct command *cmd = command_find(argv[0].data);
@@ -973,6 +984,6 @@ int command_run(struct cli *c, int argc, struct word *argv)
 		return fail(c, EXIT_USAGE, "there is no command '%s': `xkv help` lists them",
 			    argv[0].data);
 	if (argc - 1 < cmd->min || (cmd->max >= 0 && argc - 1 > cmd->max))
-		return usage_error(c, cmd->usage);
+		return misused(c, cmd, argc, argv);
 	return cmd->run(c, argc, argv);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * The command events: changes of keys as they happen, by the keyspace notifications of xkvd, which
- * gets them from the change feed.  A reader of the feed itself would have its place in the ring of
- * the store, and one that stands still would make every write wait; as pub/sub, what a client
- * cannot take in time is lost to that client, and its connection ends.
+ * The command events: changes of keys as they happen, by EVENTS, which is asked again and again for
+ * what is behind a position.  So a reader that is slow does not make writes wait, nor the server
+ * keep more than it wants, and one that was away goes on where it has ended.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,100 +15,133 @@
 #include "cli.h"
 #include "tcp.h"
 
-#define CHANNEL "__keyspace@"
+struct following {
+	const char *pattern; /* NULL: all */
+	char position[24];   /* "$": the newest */
+	unsigned long printed;
+	bool lost; /* some events were */
+};
 
-/* Are events of keys published, and any at all?  An exit code. */
-static int check_notified(const struct cli *c, struct tcp *tcp)
+static bool is_number(const redisReply *r)
 {
-	redisReply *reply;
-	const char *flags = "";
-	int err;
-
-	reply = tcp_ask(c, tcp, "CONFIG", "GET", "notify-keyspace-events", &err);
-	if (!reply)
-		return err;
-	if (reply->elements == 2 && reply->element[1]->str)
-		flags = reply->element[1]->str;
-	if (!strchr(flags, 'K') || !strpbrk(flags, "Ag$xedmn"))
-		err = fail(c, EXIT_SERVER,
-			   "events: the server publishes none: notify-keyspace-events is '%s' "
-			   "(redis-cli config set notify-keyspace-events KA)",
-			   flags);
-	freeReplyObject(reply);
-	return err;
+	return r->type == REDIS_REPLY_INTEGER;
 }
 
-/* A message on the channel __keyspace@DB__:KEY, whose text is the event. */
-static bool print_event(const redisReply *message)
+/* [position, ms, event, key] */
+static bool is_event(const redisReply *r)
 {
-	const redisReply *channel, *event;
-	const char *key;
-	struct timespec now;
-	char *end;
-	long db;
+	return r->type == REDIS_REPLY_ARRAY && r->elements == 4 && is_number(r->element[0]) &&
+	       is_number(r->element[1]) && r->element[2]->str && r->element[3]->str;
+}
 
-	if (message->elements != 4 || strcmp(message->element[0]->str, "pmessage") != 0)
+/* [position, lost up to here, [event...]] */
+static bool is_answer(const redisReply *r)
+{
+	if (r->type != REDIS_REPLY_ARRAY || r->elements != 3 || !is_number(r->element[0]) ||
+	    !is_number(r->element[1]) || r->element[2]->type != REDIS_REPLY_ARRAY)
 		return false;
-	channel = message->element[2];
-	event = message->element[3];
-	db = strtol(channel->str + strlen(CHANNEL), &end, 10);
-	if (strncmp(end, "__:", 3) != 0)
-		return false;
-	key = end + 3;
-	clock_gettime(CLOCK_REALTIME, &now);
-	out_json(json_pack("{s:f, s:i, s:s, s:o}", "time",
-			   (double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1e3, "database",
-			   (int)db, "event", event->str, "key",
-			   json_bytes(key, channel->len - (size_t)(key - channel->str))));
-	fflush(stdout);
+	for (size_t i = 0; i < r->element[2]->elements; i++)
+		if (!is_event(r->element[2]->element[i]))
+			return false;
 	return true;
 }
 
-/* Prints until a signal, an error, or c->looks events. */
-static int follow(const struct cli *c, struct tcp *tcp)
+static void print_event(const struct cli *c, const redisReply *event)
 {
-	redisReply *message;
-	unsigned long count = 0;
+	redisReply *const *e = event->element;
+
+	out_json(json_pack("{s:f, s:i, s:s, s:o, s:I}", "time", (double)e[1]->integer / 1e3,
+			   "database", (int)c->database, "event", e[2]->str, "key",
+			   json_bytes(e[3]->str, e[3]->len), "position",
+			   (json_int_t)e[0]->integer));
+}
+
+static void print_lost(long long position)
+{
+	out_json(json_pack("{s:f, s:b, s:I}", "time", (double)time(NULL), "lost", 1, "position",
+			   (json_int_t)position));
+}
+
+static bool is_done(const struct cli *c, const struct following *f)
+{
+	return watch_interrupted || (c->looks && f->printed >= c->looks);
+}
+
+static int print_answer(const struct cli *c, struct following *f, const redisReply *answer)
+{
+	const redisReply *events;
+
+	if (!is_answer(answer))
+		return fail(c, EXIT_SERVER, "events: the server's reply is not understood");
+	events = answer->element[2];
+	if (answer->element[1]->integer) {
+		print_lost(answer->element[1]->integer);
+		f->lost = true;
+	}
+	for (size_t i = 0; i < events->elements && !is_done(c, f); i++, f->printed++)
+		print_event(c, events->element[i]);
+	snprintf(f->position, sizeof(f->position), "%lld", answer->element[0]->integer);
+	fflush(stdout);
+	return 0;
+}
+
+/* Prints until a signal, an error, or c->looks events. */
+static int follow(const struct cli *c, struct tcp *tcp, struct following *f)
+{
+	const char *words[] = { "EVENTS", f->position, "BLOCK", "0", "MATCH", f->pattern };
+	int count = f->pattern ? 6 : 4;
 	sigset_t sigint, before;
+	redisReply *answer;
 	int err = 0;
 
 	sigemptyset(&sigint);
 	sigaddset(&sigint, SIGINT);
 	sigprocmask(SIG_BLOCK, &sigint, &before);
 	watch_begin();
-	while (!watch_interrupted && (!c->looks || count < c->looks)) {
-		message = tcp_next(c, tcp, &before, &err);
-		if (!message)
+	while (!err && !is_done(c, f)) {
+		answer = tcp_await(c, tcp, count, words, &before, &err);
+		if (!answer)
 			break;
-		count += print_event(message);
-		freeReplyObject(message);
+		err = print_answer(c, f, answer);
+		freeReplyObject(answer);
 	}
 	watch_end();
 	sigprocmask(SIG_SETMASK, &before, NULL);
-	return err;
+	return err ? err : f->lost ? EXIT_MISS : EXIT_DONE;
+}
+
+/* False: the words are not those of the usage. */
+static bool take_words(struct following *f, int argc, const struct word *argv)
+{
+	char *end = "?";
+	long long from;
+	int i = 1;
+
+	*f = (struct following){ .position = "$" };
+	if (i < argc && strcmp(argv[i].data, "--from") != 0)
+		f->pattern = argv[i++].data;
+	if (i == argc)
+		return true;
+	if (i + 2 != argc || strcmp(argv[i].data, "--from") != 0)
+		return false;
+	errno = 0;
+	from = strtoll(argv[i + 1].data, &end, 10);
+	snprintf(f->position, sizeof(f->position), "%lld", from);
+	return !*end && end != argv[i + 1].data && !errno && from >= 0;
 }
 
 int cmd_events(struct cli *c, int argc, struct word *argv)
 {
-	const char *pattern = argc > 1 ? argv[1].data : "*";
-	size_t len = strlen(pattern) + sizeof(CHANNEL "4294967295__:");
-	char *channel = malloc(len);
-	redisReply *reply = NULL;
+	struct following f;
 	struct tcp *tcp;
 	int err;
 
-	if (!channel)
-		return fail_xkv(c, XKV_E_OUT_OF_MEMORY);
-	snprintf(channel, len, CHANNEL "%u__:%s", c->database, pattern);
+	if (!take_words(&f, argc, argv))
+		return usage_error(c, "events [PATTERN] [--from POSITION]");
 	tcp = tcp_open(c, &err);
-	if (tcp && !(err = check_notified(c, tcp)))
-		reply = tcp_ask(c, tcp, "PSUBSCRIBE", channel, NULL, &err);
-	if (reply && !(err = tcp_wait_without_limit(c, tcp)))
-		err = follow(c, tcp);
-	if (reply)
-		freeReplyObject(reply);
+	if (tcp && !(err = tcp_wait_without_limit(c, tcp)))
+		err = follow(c, tcp, &f);
 	if (tcp)
 		tcp_close(tcp);
-	free(channel);
 	return err;
 }

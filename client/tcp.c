@@ -165,24 +165,53 @@ static int tls_receive(const struct cli *c, struct tcp *tcp, void **reply)
 
 /* ---- commands --------------------------------------------------------- */
 
+/* Sends a command.  An exit code. */
+static int send_words(const struct cli *c, struct tcp *tcp, int argc, const char **argv)
+{
+	int err = 0, done = 0;
+	char *bytes;
+	long long len;
+
+	len = redisFormatCommandArgv(&bytes, argc, argv, NULL);
+	if (len < 0)
+		return unreachable(c, "out of memory");
+	if (tcp->ssl)
+		err = tls_send(c, tcp->ssl, bytes, len);
+	else if (redisAppendFormattedCommand(tcp->redis, bytes, (size_t)len) != REDIS_OK)
+		err = fail_tcp(c, tcp->redis);
+	while (!err && !tcp->ssl && !done)
+		if (redisBufferWrite(tcp->redis, &done) != REDIS_OK)
+			err = fail_tcp(c, tcp->redis);
+	redisFreeCommand(bytes);
+	return err;
+}
+
 /* Sends a command and waits for its reply.  An exit code. */
 static int exchange(const struct cli *c, struct tcp *tcp, int argc, const char **argv,
 		    redisReply **reply)
 {
-	char *bytes;
-	int len, err;
+	int err;
 
 	*reply = NULL;
 	if (!tcp->ssl) {
 		*reply = redisCommandArgv(tcp->redis, argc, argv, NULL);
 		return *reply ? 0 : fail_tcp(c, tcp->redis);
 	}
-	len = (int)redisFormatCommandArgv(&bytes, argc, argv, NULL);
-	if (len < 0)
-		return unreachable(c, "out of memory");
-	err = tls_send(c, tcp->ssl, bytes, len);
-	redisFreeCommand(bytes);
+	err = send_words(c, tcp, argc, argv);
 	return err ? err : tls_receive(c, tcp, (void **)reply);
+}
+
+/* The reply to the command `name`, which may be NULL.  NULL if it is an error. */
+static redisReply *checked(const struct cli *c, const char *name, redisReply *reply, int *err)
+{
+	if (!reply || reply->type != REDIS_REPLY_ERROR)
+		return reply;
+	*err = fail(c, EXIT_SERVER, "%s: the server says: %s%s", name, reply->str,
+		    strncmp(reply->str, "NOAUTH", 6)
+			    ? ""
+			    : " (-a, --pass-file or XKVCLI_AUTH gives it)");
+	freeReplyObject(reply);
+	return NULL;
 }
 
 /* The reply to words, of which `name` is the command.  NULL after an error. */
@@ -192,14 +221,7 @@ static redisReply *ask(const struct cli *c, struct tcp *tcp, const char *name, i
 	redisReply *reply;
 
 	*err = exchange(c, tcp, argc, argv, &reply);
-	if (*err || reply->type != REDIS_REPLY_ERROR)
-		return reply;
-	*err = fail(c, EXIT_SERVER, "%s: the server says: %s%s", name, reply->str,
-		    strncmp(reply->str, "NOAUTH", 6)
-			    ? ""
-			    : " (-a, --pass-file or XKVCLI_AUTH gives it)");
-	freeReplyObject(reply);
-	return NULL;
+	return checked(c, name, reply, err);
 }
 
 static int count_words(const char *second, const char *third)
@@ -268,12 +290,13 @@ redisReply *tcp_ask_xkvd(const struct cli *c, struct tcp *tcp, const char *name,
 	return ask(c, tcp, name, argc, argv + 1, err);
 }
 
-redisReply *tcp_next(const struct cli *c, struct tcp *tcp, const sigset_t *mask, int *err)
+redisReply *tcp_await(const struct cli *c, struct tcp *tcp, int argc, const char **argv,
+		      const sigset_t *mask, int *err)
 {
 	struct pollfd poll = { .fd = tcp->redis->fd, .events = POLLIN };
 	void *reply = NULL;
 
-	*err = 0;
+	*err = send_words(c, tcp, argc, argv);
 	while (!*err) {
 		if (redisGetReplyFromReader(tcp->redis, &reply) != REDIS_OK)
 			*err = fail_tcp(c, tcp->redis);
@@ -286,7 +309,7 @@ redisReply *tcp_next(const struct cli *c, struct tcp *tcp, const sigset_t *mask,
 		else if (redisBufferRead(tcp->redis) != REDIS_OK)
 			*err = fail_tcp(c, tcp->redis);
 	}
-	return reply;
+	return checked(c, argv[0], reply, err);
 }
 
 /* Runs a command of which only the success matters.  An exit code. */

@@ -27,10 +27,12 @@ redisReply *tcp_ask(const struct cli *c, struct tcp *tcp, const char *name, cons
 redisReply *tcp_ask_xkvd(const struct cli *c, struct tcp *tcp, const char *name, const char *second,
 			 const char *third, int *err);
 /*
- * Waits for what the server sends unasked.  NULL with *err 0: a signal came (watch_interrupted),
- * which is blocked but for this wait, whose mask is `mask`.
+ * The same of a command that may wait for any time.  NULL with *err 0: a signal came
+ * (watch_interrupted), which is blocked but for this wait, whose mask is `mask`; then the
+ * connection is good for nothing but tcp_close().
  */
-redisReply *tcp_next(const struct cli *c, struct tcp *tcp, const sigset_t *mask, int *err);
+redisReply *tcp_await(const struct cli *c, struct tcp *tcp, int argc, const char **argv,
+		      const sigset_t *mask, int *err);
 /* A section of INFO, a text.  NULL after an error. */
 redisReply *info_reply(const struct cli *c, struct tcp *tcp, const char *section, int *err);
 /* INFO with all its sections, as info_fields(). */

@@ -115,6 +115,6 @@ void cmd_client_unblock(struct caller *c, unsigned int argc, const struct resp_a
 	else if (check_integer(c, &argv[2], &id)) {
 		who = client_by_id(c->srv, (uint64_t)id);
 		reply_int(reply_to(c),
-			  who && waitaof_unblock(who, argc == 4 && arg_is(&argv[3], "error")));
+			  who && command_unblock(who, argc == 4 && arg_is(&argv[3], "error")));
 	}
 }

@@ -133,6 +133,8 @@ static void clients_section(struct metrics *m, struct server *s)
 
 	LIST_FOREACH(waits, &s->log_waiters, waiting)
 		blocked++;
+	LIST_FOREACH(waits, &shared_of(s)->changes.backlog.waiters, waiting)
+		blocked++;
 	for (unsigned int i = 0; i < s->worker_count; i++) {
 		largest_buffers(s->worker[i], &input, &output);
 		count_clients(s->worker[i], &pubsub, &watching);

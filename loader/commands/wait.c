@@ -121,9 +121,9 @@ void cmd_waitaof(struct caller *c, unsigned int argc, const struct resp_arg *arg
 		reply_has(c, c->srv->cfg->appendonly && writelog_has(feed_head(c->srv->store)));
 }
 
-bool waitaof_unblock(struct caller *c, bool error)
+bool command_unblock(struct caller *c, bool error)
 {
-	if (progress_of(c)->step != wait_step || !c->waits)
+	if (!c->blocks)
 		return false;
 	progress_of(c)->unblocked = error ? UNBLOCKED_ERROR : UNBLOCKED_TIMEOUT;
 	caller_wait_no_more(c);

@@ -229,6 +229,8 @@ static const struct directive table[] = {
 	{ "notify-keyspace-events", &type_events, AT(notify), "", 0, 0, LIVE, NULL, "FLAGS",
 	  "changes of keys that are published, over TCP and UDP, as in Redis: K and E choose the "
 	  "channels, g$xenm the events, A: g$lshzxetd; default: none" },
+	{ "notify-backlog-size", &type_size, AT(notify_backlog), "16mb", 0, GB, LIVE, NULL, "BYTES",
+	  "memory for the last of these, which EVENTS reads from a position on; 0: none" },
 	{ "tracking-table-max-keys", &type_number, AT(tracking_max_keys), "1000000", 0, INT32_MAX,
 	  LIVE, NULL, "N",
 	  "keys that CLIENT TRACKING remembers; more: of the first ones, clients are told as if they "

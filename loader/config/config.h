@@ -172,6 +172,7 @@ struct config {
 	unsigned int slowlog_max_len;	/* default 128 */
 	unsigned int latency_threshold; /* latency-monitor-threshold: ms, 0 = off, default 0 */
 	unsigned int notify;		/* enum notify, default 0 = no events */
+	uint64_t notify_backlog;	/* notify-backlog-size */
 	unsigned int databases;		/* default 16 */
 	unsigned int tracking_max_keys; /* tracking-table-max-keys, 0 = no limit */
 	uint64_t tracking_max_bytes;	/* tracking-table-max-bytes, 0 = no limit */

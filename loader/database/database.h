@@ -454,8 +454,8 @@ void slot_list_keys(struct caller *c, unsigned int slot, uint64_t most);
 /* admin.c: a client as CLIENT INFO has it, malloc()ed, its names cut at `most`; NULL: no memory. */
 char *client_info(struct caller *c, int most);
 
-/* wait.c: CLIENT UNBLOCK of a client that waits in WAITAOF; false: it does not. */
-bool waitaof_unblock(struct caller *c, bool error);
+/* wait.c: CLIENT UNBLOCK of a client that waits in WAITAOF or EVENTS; false: it does not. */
+bool command_unblock(struct caller *c, bool error);
 
 /* slowlog.c: is an argument a password, which must not be shown? */
 bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *argv, unsigned int i);

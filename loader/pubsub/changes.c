@@ -58,6 +58,7 @@ static void tell_later(struct changes *ch, const struct feed_change *changes, un
 
 	if (!t) {
 		log_warning("out of memory: keyspace events are lost");
+		backlog_add(&ch->backlog, 0, NULL, NULL, 0);
 		return;
 	}
 	t->position = feed_head(ch->srv->store);
@@ -140,6 +141,7 @@ static bool hand_on(struct changes *ch)
 	if (!c) {
 		ch->in_txn = false;
 		tracking_forget_all(ch->srv);
+		backlog_add(&ch->backlog, 0, NULL, NULL, 0);
 		return true;
 	}
 	tell_before(ch, c);
@@ -161,12 +163,14 @@ static void hand_all_on(struct changes *ch)
 		tracking_forget_all(ch->srv);
 	ch->of_all = false;
 	done = tracking_changes_end(ch->srv);
+	backlog_wake(&ch->backlog);
 	if (n == AT_ONCE || !done) /* others have their turn */
 		wake(ch);
 	if (n == AT_ONCE)
 		return;
 	while ((t = TAILQ_FIRST(&ch->told)) && t->position <= reached)
 		tell_first(ch);
+	backlog_wake(&ch->backlog);
 	if (t)
 		listener_await(ch->listener, t->position);
 }
@@ -194,12 +198,15 @@ void changes_before_replies(struct worker *w)
 	hand_all_on(ch);
 }
 
-static bool are_wanted(const struct server *s)
+static bool events_wanted(const struct server *s)
 {
-	if (tracking_wanted(s))
-		return true;
 	return s->cfg->notify & (NOTIFY_KEYSPACE | NOTIFY_KEYEVENT) &&
 	       s->cfg->notify & ~(unsigned int)(NOTIFY_KEYSPACE | NOTIFY_KEYEVENT);
+}
+
+static bool are_wanted(const struct server *s)
+{
+	return tracking_wanted(s) || events_wanted(s);
 }
 
 static void changes_begin(struct changes *ch)
@@ -255,12 +262,12 @@ bool changes_follow(struct server *s)
 		if (ch->listener)
 			tell_later(ch, NULL, 0, false); /* so it is for what comes after */
 	}
-	if (!are_wanted(s))
-		return true;
-	ch->unwanted = 0;
-	if (!ch->listener)
+	if (are_wanted(s))
+		ch->unwanted = 0;
+	if (are_wanted(s) && !ch->listener)
 		changes_begin(ch);
-	return ch->listener;
+	backlog_resize(&ch->backlog, ch->listener && events_wanted(s) ? s->cfg->notify_backlog : 0);
+	return ch->listener || !are_wanted(s);
 }
 
 void changes_of_all(struct server *s)
@@ -290,6 +297,7 @@ void changes_second(struct server *s)
 	struct changes *ch = changes_of(s);
 
 	changes_follow(s);
+	waiters_wake(&ch->backlog.waiters); /* who waits for a time only */
 	tracking_second(s);
 	if (!are_wanted(s) && ch->unwanted++)
 		end(ch);
@@ -299,6 +307,7 @@ void changes_free(struct changes *ch)
 {
 	if (ch->srv)
 		end(ch);
+	backlog_resize(&ch->backlog, 0);
 }
 
 void changes_metrics(struct metrics *m, const struct server *s)

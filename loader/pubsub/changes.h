@@ -14,6 +14,7 @@
 #include <ev.h>
 #include <sys/queue.h>
 
+#include "pubsub/backlog.h"
 #include "store/feed.h"
 
 struct caller;
@@ -53,6 +54,7 @@ struct changes {
 	bool of_all;	       /* any key may have changed: clients that track are to be told */
 	bool in_txn;	       /* the last record was of a transaction that goes on */
 	uint64_t lost;	       /* by listeners that are gone */
+	struct backlog backlog;
 };
 
 /* When the server starts, when its configuration has changed, and every second. */

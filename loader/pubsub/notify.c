@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keyspace events: what notify-keyspace-events wants is published about changes of keys, with the
- * names and in the order of Redis 7.0.
+ * Keyspace events: what notify-keyspace-events wants is published about changes of keys, and kept
+ * for EVENTS, with the names and in the order of Redis 7.0.
  */
 #include <stdio.h>
 #include <string.h>
@@ -33,6 +33,7 @@ static void notify(const struct notice *n, unsigned int class, const char *event
 
 	if (!(n->wanted & class))
 		return;
+	backlog_add(&shared_of(n->srv)->changes.backlog, c->number, event, c->key, c->key_len);
 	if (n->wanted & NOTIFY_KEYSPACE)
 		notify_publish(n, "keyspace", c->key, c->key_len, event, len);
 	if (n->wanted & NOTIFY_KEYEVENT)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The monotonic clock, for durations and deadlines: unlike the time of day, which expiry and the
- * log use, it is never set.  Thread safe.
+ * log use, it is never set.  And that one.  Thread safe.
  */
 #ifndef XKV_CLOCK_H
 #define XKV_CLOCK_H
@@ -33,6 +33,15 @@ static inline double monotonic_seconds(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Unix time in milliseconds. */
+static inline uint64_t unix_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 #endif

@@ -3,12 +3,16 @@
 # tests/run: seconds 6
 """Keyspace events about what UDP clients change, in the driver and through xkvd."""
 import contextlib
+import json
 import os
+import random
 import signal
+import subprocess
+import threading
 
 import proto
 import pytest
-from conftest import wait_for
+from conftest import BUILD, wait_for
 
 pytestmark = pytest.mark.seconds(60)
 
@@ -181,3 +185,55 @@ def test_slow_loop(xkvd):
     assert set(got) == {("incrby", "n")}
     assert int(redis.get("n")) == count
     assert redis.info("xkv")["xkv_feed_lost"] == 0
+
+
+def write_all(d, doors, count):
+    """Each door sets keys of its own, one after the other, at the same time as the others."""
+    def write(door, udp):
+        for i in range(count):
+            udp.one(proto.set_(f"{door}:{i}".encode(), b"v"))
+
+    def pipeline():
+        redis = d.redis()
+        for begin in range(0, count, 50):
+            pipe = redis.pipeline(transaction=begin % 100 == 0)
+            for i in range(begin, begin + 50):
+                pipe.set(f"resp:{i}", "v")
+            pipe.execute()
+
+    threads = [threading.Thread(target=write, args=door) for door in doors.items()]
+    threads.append(threading.Thread(target=pipeline))
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def whole_lines(process, count):
+    """Reads so many, then kills it in the middle of whatever it does."""
+    lines = [process.stdout.readline() for _ in range(count)]
+    process.kill()
+    lines += process.stdout.read().splitlines(keepends=True)
+    process.wait()
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def test_events_are_gone_on_with(xkvd_both):
+    """However often a reader is killed under load: each event once, from both front ends."""
+    d = xkvd_both("--save", "", "--notify-keyspace-events", "K$", run=False)
+    d.options += ["--unixsocket", str(d.dir / "socket")]
+    d.start()
+    count, chance = 3000, random.Random(1)
+    at, got, starts = d.redis().execute_command("EVENTS", "$")[0], [], 0
+    threads = write_all(d, {"driver": d.udp(), "xkvd": d.udp().by_xkvd()}, count)
+    while len(got) < 3 * count:
+        with subprocess.Popen([BUILD / "xkv", "-s", d.dir / "socket", "events", "--from", str(at)],
+                              stdout=subprocess.PIPE, text=True) as process:
+            got += whole_lines(process, min(chance.randrange(1, 500), 3 * count - len(got)))
+        at, starts = got[-1]["position"], starts + 1
+    for thread in threads:
+        thread.join()
+    assert starts > 5 and not [e for e in got if "lost" in e]
+    assert [e["position"] for e in got] == sorted({e["position"] for e in got})
+    for door in "driver", "xkvd", "resp":
+        keys = [e["key"] for e in got if e["key"].startswith(door)]
+        assert keys == [f"{door}:{i}" for i in range(count)]

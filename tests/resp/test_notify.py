@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 16
-"""Keyspace events beside Redis: the same ones, in the same order."""
+"""Keyspace events beside Redis: the same ones, in the same order; and EVENTS, which keeps them."""
+import time
+
 import pytest
-from respserver import commands, wait_for
+from respserver import commands, encode, wait_for
 
 pytest_plugins = ["respserver"]
 
@@ -281,3 +283,113 @@ def test_evicted_and_restarted(store, tmp_path):
             for i in range(20):
                 c.call("SET", f"k{i}", b"x" * 1000000)
             assert b"evicted" in sub.reply()
+
+
+# EVENTS ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="kept")
+def events_are_kept(xkv):
+    with xkv.client() as r:
+        r.flushall()
+        r.config_set("notify-keyspace-events", "KA")
+        yield r
+        r.config_set("notify-keyspace-events", "")
+        r.config_set("notify-backlog-size", "16mb")
+
+
+def newest(r):
+    return r.execute_command("EVENTS", "$")[0]
+
+
+def events(r, *words):
+    """As (event, key), and the position behind them."""
+    position, lost, found = r.execute_command("EVENTS", *words)
+    assert not lost and [e[0] for e in found] == sorted({e[0] for e in found})
+    assert all(abs(e[1] / 1000 - time.time()) < 60 for e in found)
+    return [(e[2].decode(), e[3].decode()) for e in found], position
+
+
+def test_events_behind_a_position(kept):
+    begin = newest(kept)
+    assert events(kept, begin) == ([], begin)
+    kept.mset({f"k{i}": "v" for i in range(30)})
+    kept.execute_command("SELECT", 1)
+    kept.set("other", "database")
+    kept.execute_command("SELECT", 0)
+    kept.delete("k3")
+    every = [("set", f"k{i}") for i in range(30)] + [("del", "k3")]
+    assert events(kept, begin) == (every, begin + 32)
+    assert events(kept, begin, "count", 7) == (every[:7], begin + 7)
+    assert events(kept, begin + 7, "COUNT", 1000) == (every[7:], begin + 32)
+    assert events(kept, begin, "MATCH", "k3*", "COUNT", 1)[0] == [every[3]]
+    assert events(kept, begin, "MATCH", "no*") == ([], begin + 32)
+    assert events(kept, begin, "BLOCK", 1000)[0] == every, "it does not wait"
+
+
+@pytest.mark.parametrize("words, error", [
+    (["x"], "value is not an integer"), (["-1"], "out of range"), (["0", "COUNT"], "syntax"),
+    (["0", "COUNT", "0"], "out of range"), (["0", "COUNT", "1001"], "out of range"),
+    (["0", "BLOCK", "-1"], "out of range"), (["0", "NO", "1"], "syntax"), ([], "wrong number")])
+def test_events_that_are_wrong(own, words, error):
+    assert error.encode() in own.call("EVENTS", *words)
+
+
+def test_events_that_are_not_kept(kept, own):
+    kept.config_set("notify-backlog-size", "0")
+    assert b"-ERR no events are kept" in own.call("EVENTS", "$")
+    kept.config_set("notify-backlog-size", "1mb")
+    begin = newest(kept)
+    kept.config_set("notify-keyspace-events", "")
+    assert b"-ERR no events are kept" in own.call("EVENTS", str(begin))
+    kept.config_set("notify-keyspace-events", "Eg")
+    kept.set("k", "v", ex=100)
+    lost, found = kept.execute_command("EVENTS", begin)[1:]
+    assert lost > begin and [e[2] for e in found] == [b"expire"], "what was while they were off"
+
+
+def blocked(r):
+    wait_for(lambda: r.info("clients")["blocked_clients"] == 1, "a client that waits")
+
+
+def test_events_that_are_waited_for(kept, own):
+    """It ends with an event that was asked for, its time, CLIENT UNBLOCK, or the configuration."""
+    number = own.call("CLIENT", "ID")[1:-2]
+
+    def wait(*words):
+        own.send(encode("EVENTS", "$", *words))
+        blocked(kept)
+
+    wait("BLOCK", "0", "MATCH", "mine")
+    kept.set("yours", "v")
+    blocked(kept)
+    kept.set("mine", "v")
+    assert b"set\r\n$4\r\nmine" in own.reply()
+    wait("BLOCK", "1")
+    assert own.reply().endswith(b"*0\r\n"), "a second later at most"
+    wait("BLOCK", "0")
+    assert kept.execute_command("CLIENT", "UNBLOCK", number) == 1
+    assert own.reply().endswith(b"*0\r\n")
+    wait("BLOCK", "0")
+    assert kept.execute_command("CLIENT", "UNBLOCK", number, "ERROR") == 1
+    assert own.reply().startswith(b"-UNBLOCKED")
+    wait("BLOCK", "0")
+    kept.config_set("notify-keyspace-events", "")
+    assert own.reply().startswith(b"-ERR no events are kept")
+    assert kept.execute_command("CLIENT", "UNBLOCK", number) == 0
+
+
+def test_events_of_keys_that_may_be_read(kept, own):
+    begin = newest(kept)
+    for key in ("a1", "b1", "c1", "a2"):
+        kept.set(key, "v")
+    for rules, seen in ((["~a*", "+events"], ["a1", "a2"]),
+                        (["%R~c*", "~b1", "+@admin"], ["b1", "c1"]),
+                        (["%W~*", "+@all"], []), (["+events", "(~* +get)"], []),
+                        (["allkeys", "+events"], ["a1", "b1", "c1", "a2"])):
+        kept.execute_command("ACL", "SETUSER", "some", "reset", "on", "nopass", *rules)
+        own.call("AUTH", "some", "x")
+        found = own.call("EVENTS", str(begin))
+        assert [w.decode() for w in found.split(b"\r\n") if w[-1:].isdigit() and len(w) == 2
+                and w[:1].isalpha()] == seen, rules
+    kept.execute_command("ACL", "DELUSER", "some")

@@ -113,16 +113,15 @@ def notifications(server):
         c.call("CONFIG", "SET", "notify-keyspace-events", "")
 
 
-def subscribed(c, pattern):
-    wait_for(lambda: c.call("PUBSUB", "NUMPAT") == b":1\r\n", WAIT, f"{pattern} is subscribed to")
+def waited_for(c):
+    wait_for(lambda: b"blocked_clients:1\r" in c.call("INFO", "clients"), WAIT, "events")
 
 
 def test_events(notified, way):
     process = start(*way, "-r", 4, "events", "user:*")
-    subscribed(notified, "user:*")
+    waited_for(notified)
     notified.call("SET", "user:1", "a")
     notified.call("SET", "other", "a")
-    notified.call("SET", "a__:user:1", "a")  # a channel that looks like one of the pattern's
     notified.call("DEL", "user:1")
     notified.call("SET", b"user:\xff\x00", "a", "EX", "100")
     out, err = process.communicate(timeout=WAIT)
@@ -132,11 +131,12 @@ def test_events(notified, way):
         ("set", "user:1"), ("del", "user:1"), ("set", {"base64": "dXNlcjr/AA=="}),
         ("expire", {"base64": "dXNlcjr/AA=="})]
     assert all(e["database"] == 0 and abs(e["time"] - time.time()) < 60 for e in events)
+    assert [e["position"] - events[0]["position"] for e in events] == [0, 2, 3, 4]
 
 
 def test_events_of_a_database(notified, server):
     process = start("-s", server.path, "-n", 3, "-r", 1, "events")
-    subscribed(notified, "*")
+    waited_for(notified)
     notified.call("SET", "k", "a")
     notified.call("SELECT", "3")
     notified.call("SET", "k", "b")
@@ -148,7 +148,7 @@ def test_events_of_a_database(notified, server):
 def test_events_end_with_ctrl_c(notified, way):
     """At once, also while nothing happens; each event is there as soon as it happened."""
     process = start(*way, "events")
-    subscribed(notified, "*")
+    waited_for(notified)
     notified.call("SET", "k", "v")
     assert json.loads(process.stdout.readline())["key"] == "k"
     process.send_signal(signal.SIGINT)
@@ -159,19 +159,89 @@ def test_events_of_a_server_that_ends(certs, tmp_path, no_process_stays):
     server = UnixDaemon(RESPD, tmp_path, "--notify-keyspace-events", "KA")
     process = start("-s", server.path, "events")
     with server.connect() as c:
-        subscribed(c, "*")
+        waited_for(c)
     server.stop()
     assert process.wait(WAIT) == 3 and "xkv: " in process.stderr.read()
 
 
 def test_events_that_nobody_publishes(server):
-    done = xkv("-s", server.path, "events", code=4)
-    assert "redis-cli config set notify-keyspace-events KA" in done.stderr
+    assert "notify-keyspace-events has to be KA" in xkv("-s", server.path, "events", code=4).stderr
     with server.connect() as c:
-        for flags in ("K", "EA"):
+        for flags in ("K", "A"):
             c.call("CONFIG", "SET", "notify-keyspace-events", flags)
             xkv("-s", server.path, "events", code=4)
         c.call("CONFIG", "SET", "notify-keyspace-events", "")
+
+
+def events_from(way, position, count, *pattern, code=0):
+    """So many events from there on; positions grow, and each line says how to go on behind it."""
+    done = xkv(*way, "-r", count, "events", *pattern, "--from", position, code=code)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [e["position"] for e in lines] == sorted({e["position"] for e in lines})
+    return lines
+
+
+def newest(c):
+    return int(c.call("EVENTS", "$").split(b"\r\n")[1][1:])
+
+
+def test_events_from_a_position(notified, way):
+    begin = newest(notified)
+    for i in range(30):
+        notified.call("SET", f"k:{i}", "v", "EX", "100")  # two events each
+    whole = events_from(way, begin, 60)
+    assert [(e["event"], e["key"]) for e in whole] == [
+        (event, f"k:{i}") for i in range(30) for event in ("set", "expire")]
+    parts, at = [], begin
+    while len(parts) < 60:
+        parts += events_from(way, at, min(7, 60 - len(parts)))
+        at = parts[-1]["position"]
+    assert parts == whole
+    assert [e["key"] for e in events_from(way, begin, 4, "k:1?")] == ["k:10"] * 2 + ["k:11"] * 2
+
+
+def test_events_that_are_not_kept_any_more(notified, server):
+    """It is said that, and up to where, events are missing; the exit status says it again."""
+    way = ["-s", server.path]
+    begin = newest(notified)
+    notified.call("CONFIG", "SET", "notify-backlog-size", "16kb")
+    try:
+        since = newest(notified)
+        assert since > begin
+        for i in range(2000):
+            notified.call("SET", f"k:{i}", "v")
+        lines = events_from(way, begin, 100, code=1)
+        assert lines[0].pop("time") and lines[0] == {"lost": True,
+                                                     "position": lines[1]["position"] - 1}
+        assert lines[1]["key"] == f"k:{lines[1]['position'] - since - 1}"
+        kept = since + 2000 - lines[0]["position"]
+        assert 150 < kept < 300
+        assert events_from(way, lines[0]["position"], kept)[-1]["key"] == "k:1999"
+        assert events_from(way, since + 10**9, 1, code=1)[0]["lost"], "of a future"
+        notified.call("SET", "x" * 20000, "v")
+        notified.call("SET", "y", "v")
+        lines = events_from(way, since + 2000, 1, code=1)
+        assert lines[0]["lost"] and lines[1]["key"] == "y", "one that is too long to be kept"
+    finally:
+        notified.call("CONFIG", "SET", "notify-backlog-size", "16mb")
+    assert newest(notified) > since + 2000
+    for words in (["--from"], ["--from", "x"], ["--from", "-1"], ["a", "b"], ["--from", "1", "a"]):
+        assert "usage: events" in xkv(*way, "events", *words, code=2).stderr
+
+
+def test_events_of_an_xkvd_before(no_process_stays, tmp_path):
+    """Nothing is taken for what it is not: positions of another xkvd are unknown."""
+    positions = []
+    for _ in range(2):
+        server = UnixDaemon(RESPD, tmp_path, "--notify-keyspace-events", "KA")
+        with server.connect() as c:
+            c.call("SET", "k", "v")
+        positions.append(events_from(["-s", server.path], 0, 1, code=1)[1]["position"])
+        if len(positions) == 2:
+            lines = events_from(["-s", server.path], positions[0], 1, code=1)
+            assert lines[0]["lost"] and lines[1]["position"] == positions[1]
+        server.stop()
+    assert positions[0] < positions[1]
 
 
 # top -------------------------------------------------------------------------------------------
@@ -219,6 +289,12 @@ def test_top_without_traffic(server):
     line = xkv("-s", server.path, "-i", "0.01", "-r", "2", "top").stdout.splitlines()[1]
     assert line.split()[6] == "-"
     assert xkv("-s", server.path.with_name("none"), "top", code=3).stderr
+
+
+def test_options_behind_the_command(server):
+    said = xkv("-s", server.path, "top", "-r", "2", code=2).stderr
+    assert said == "xkv: usage: top (options of xkv precede the command: xkv -r ... top)\n"
+    assert "precede" not in xkv("-s", server.path, "top", "2", code=2).stderr
 
 
 def screen_of(data):
