@@ -32,8 +32,15 @@
 #include "proto.h"
 
 #define XKV_LAYOUT_MAGIC 0x584b5631 /* "XKV1" */
-/* Increment it when anything of the data changes its meaning.  A checking build has another. */
+/* Increment it when anything of the data changes its place.  A checking build has another. */
 #define XKV_DATA_VERSION (12 + XKV_GUARD_BYTES * 1000)
+/*
+ * Layouts from this one on differ in places, sizes and numbers only, which an xkvd reads from the
+ * description of the maps (loader/migrate/), not in what anything means.  So a store of one of them
+ * is carried over by any xkvd that knows this one.  After other changes it is the new version.
+ */
+#define XKV_DATA_SINCE		  12
+#define XKV_DATA_MEANING(version) ((version) % 1000)
 
 /* What CPUs write without each other is not in one cache line. */
 #define XKV_CACHE_LINE __attribute__((aligned(64)))
@@ -277,6 +284,16 @@ struct xkv_chain {
 	__u8 guard[XKV_GUARD_BYTES];
 };
 
+/* What may be in a page, which is nobody's variable: for xkv_config.described. */
+struct xkv_page_content {
+	struct xkv_page header;
+	union {
+		struct xkv_slot slot;
+		struct xkv_chain chain;
+		__u8 byte[XKV_PAGE_BYTES - XKV_UNIT_BYTES];
+	};
+};
+
 /* Overflow buckets of a chain. */
 #define XKV_CHAIN_MAX 16
 
@@ -484,6 +501,7 @@ struct xkv_config {
 	__u8 stored[2][XKV_DATABASES];
 	__u8 number[2][XKV_DATABASES]; /* and back: by stored number, how clients call it */
 	__u8 stored_current;	       /* stored[stored_current & 1] is in force */
+	__u32 layout_since;	       /* XKV_DATA_SINCE; 0 = `layout` */
 	/* Of a cache: since boot, until when entries may be believed, or 1.  0: it is none. */
 	__u64 lease_ns;
 	/*
@@ -499,6 +517,8 @@ struct xkv_config {
 	 */
 	__u64 cut_version, cut_bucket;
 	__u64 version_least; /* no smaller number is drawn for a version: xkv_tally.version */
+	/* Nothing; but so the compiler's description, kept with the map, has these, too. */
+	struct xkv_page_content described[0];
 };
 
 /* What is recorded in the change feed. */
@@ -1042,6 +1062,7 @@ _Static_assert(2ULL * XKV_VERSION_CPUS * XKV_FRONTENDS << XKV_VERSION_BITS == 0 
 _Static_assert(sizeof(struct xkv_counters) == XKV_STATISTIC_COUNT * 8, "layout");
 _Static_assert(sizeof(struct xkv_slot) == 24, "layout");
 _Static_assert(sizeof(struct xkv_page) == XKV_UNIT_BYTES, "layout");
+_Static_assert(sizeof(struct xkv_page_content) == XKV_PAGE_BYTES, "layout");
 _Static_assert(XKV_CLASS_LARGE <= XKV_CLASS_MASK, "layout");
 _Static_assert(sizeof(struct xkv_bucket) == 64, "layout");
 _Static_assert(sizeof(struct xkv_dedup) == 128, "layout");

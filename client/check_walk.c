@@ -360,7 +360,7 @@ static int map_page(struct walk *w, uint32_t number, uint32_t id)
 static int map_pages(struct walk *w)
 {
 	uint32_t id[XKV_PAGES_MAX];
-	int ret = page_ids(w->fd[PAGES], id);
+	int ret = page_ids(w->fd[PAGES], id, XKV_PAGES_MAX);
 
 	for (uint32_t number = 0; !ret && number < XKV_PAGES_MAX; number++)
 		if (id[number])

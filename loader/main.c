@@ -4,6 +4,7 @@
  *
  *   config/    directives, file, command line, CONFIG SET
  *   kernel/    maps and programs, made or adopted; the program on the interface; access rules
+ *   migrate/   a store of another layout: carried over
  *   store/     the store on those maps: operations, pages and spans, draining, eviction, the walk
  *   events/    the listener of the change feed
  *   protocol/  RESP: its parser, and the encoder of replies
@@ -36,6 +37,7 @@
 #include "config/config.h"
 #include "housekeeping/housekeeping.h"
 #include "http/http.h"
+#include "migrate/migrate.h"
 #include "net/flows.h"
 #include "net/server.h"
 #include "net/udp.h"
@@ -75,11 +77,14 @@ struct xkvd {
 	struct rules rules;
 	struct udp udp;
 	struct server *server;
-	struct flows *flows;   /* NULL = tcp-fast-path is off */
-	struct http *http;     /* NULL = without http-port */
-	bool resumed;	       /* the write log goes on where it ended */
-	bool fresh;	       /* the store is new, or has never served a request */
-	uint64_t replies_seen; /* by is_busy() */
+	struct flows *flows;	 /* NULL = tcp-fast-path is off */
+	struct http *http;	 /* NULL = without http-port */
+	struct migrate *migrate; /* NULL = the store has our layout */
+	bool carries;		 /* ... or had another one */
+	bool settled;		 /* nothing is left to be carried over */
+	bool resumed;		 /* the write log goes on where it ended */
+	bool fresh;		 /* the store is new, or has never served a request */
+	uint64_t replies_seen;	 /* by is_busy() */
 };
 
 /* ---- the command line ---------------------------------------------------- */
@@ -327,6 +332,42 @@ static int check_cache(struct xkvd *x, char *err)
 	return ctx ? 0 : -ENOMEM;
 }
 
+/*
+ * Just before a program of the new maps serves: the older store changes no more, and what is left
+ * of it is copied; from then on the log follows the new one.
+ */
+static int before_serving(void *arg)
+{
+	struct xkvd *x = arg;
+	char err[ERR_LEN] = "";
+	int ret;
+
+	if (!x->migrate || x->settled)
+		return 0;
+	ret = migrate_end(x->migrate, err, ERR_LEN);
+	if (!ret)
+		ret = writelog_configure(x->store, x->cfg, !x->fresh, err, ERR_LEN);
+	if (ret)
+		log_warning("%s", err);
+	x->settled = !ret;
+	return ret;
+}
+
+/* The store is new: fills it with what is pinned in another layout. */
+static int carry_over(struct xkvd *x, const struct options *o, char *err)
+{
+	x->bpf.before_serving = before_serving;
+	x->bpf.arg = x;
+	if (!o->adopt)
+		return migrate_begin(&x->migrate, &x->bpf, x->store, x->cfg, &x->fresh, err,
+				     ERR_LEN);
+	snprintf(err, ERR_LEN,
+		 "the maps in %s are of another layout, and `ip link` controls the program, so "
+		 "they cannot be replaced (--adopt)",
+		 x->cfg->pin_dir);
+	return -EINVAL;
+}
+
 static int open_store(struct xkvd *x, const struct options *o, char *err)
 {
 	int ret;
@@ -341,11 +382,16 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	ret = bpf_open(&x->bpf, x->cfg, err, ERR_LEN);
 	if (ret)
 		return ret;
+	x->carries = x->bpf.carries;
 	x->fresh = !x->bpf.adopted; /* corrected by store_open(); on failure run() detaches */
 	x->store = store_open(&x->bpf, x->cfg->maxmemory, x->cfg->maxmemory_policy, &x->fresh, err,
 			      ERR_LEN);
 	if (!x->store)
 		return -EINVAL;
+	if (x->carries)
+		ret = carry_over(x, o, err);
+	if (ret)
+		return ret;
 	if (x->cfg->appendonly && !x->fresh && !store_is_cache(x->store))
 		ret = writelog_resume(x->store, x->cfg, &x->resumed, err, ERR_LEN);
 	if (ret)
@@ -640,6 +686,21 @@ static int open_tcp_path(struct xkvd *x, char *err)
 	return 0;
 }
 
+/* Where no program was attached, nothing has been settled yet. */
+static int end_carrying(struct xkvd *x, char *err)
+{
+	int ret = before_serving(x);
+
+	if (ret)
+		snprintf(err, ERR_LEN, "the store cannot be carried over: see above");
+	if (ret)
+		return ret;
+	migrate_free(x->migrate);
+	x->migrate = NULL;
+	bpf_forget_older(&x->bpf, x->cfg);
+	return 0;
+}
+
 /* Where one of several interfaces is missing, the others are served, and that one is waited for. */
 static int attach(struct xkvd *x, const struct options *o, char *err)
 {
@@ -659,6 +720,8 @@ static int attach(struct xkvd *x, const struct options *o, char *err)
 				  o->adopt, wait, err, ERR_LEN);
 		x->attach_count++;
 	}
+	if (!ret)
+		ret = end_carrying(x, err);
 	if (ret)
 		return ret;
 	publish_batch(x, false);
@@ -693,7 +756,7 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 				 err, ERR_LEN);
 	if (!ret)
 		ret = load(x, err);
-	if (!ret)
+	if (!ret && !x->carries)
 		ret = writelog_configure(x->store, x->cfg, !x->fresh, err, ERR_LEN);
 	if (!ret)
 		ret = open_front_ends(x, o, err);
@@ -714,6 +777,7 @@ static void stop(struct xkvd *x)
 		server_free(x->server);
 	}
 	http_close(x->http);
+	migrate_free(x->migrate);
 	flows_free(x->flows);
 	udp_close(&x->udp);
 	rules_close(&x->rules);
@@ -738,6 +802,16 @@ static void hold_signals(void)
 	sigaddset(&held, SIGUSR1);
 	sigprocmask(SIG_BLOCK, &held, NULL);
 	signal(SIGPIPE, SIG_IGN);
+}
+
+/* Is a program of ours on an interface? */
+static bool has_served(const struct xkvd *x)
+{
+	bool served = false;
+
+	for (unsigned int i = 0; i < x->attach_count; i++)
+		served |= x->attach[i].attached;
+	return served;
 }
 
 static int run(struct xkvd *x, const struct options *o)
@@ -775,12 +849,14 @@ static int run(struct xkvd *x, const struct options *o)
 		code = server_run(x->server);
 	else
 		log_warning("%s", err);
+	if (ret && x->migrate && !has_served(x))
+		migrate_undo(x->migrate);
 	stop(x);
 	if (ret && x->takeover.pid)
 		takeover_back(&x->takeover, x->cfg);
 	log_set_level(LOG_LEVEL_WARNING); /* keeps the reason of the failure the last line */
 	/* The next start would adopt an empty store that never served, and load no snapshot. */
-	if (ret && x->fresh && !x->bpf.adopted && !o->adopt)
+	if (ret && x->fresh && !x->carries && !x->bpf.adopted && !o->adopt)
 		bpf_detach(x->cfg, ignored, sizeof(ignored));
 	return code;
 }
@@ -809,6 +885,8 @@ static int take_over(struct xkvd *x, char *err)
 
 	if (!ret)
 		ret = takeover_prepare(&x->takeover, &x->bpf, x->cfg, err, ERR_LEN);
+	if (!ret && x->bpf.carries)
+		ret = migrate_check(&x->bpf, err, ERR_LEN);
 	if (!ret)
 		takeover_begin(&x->takeover);
 	return report(ret, err) ? ret : 0;

@@ -23,6 +23,7 @@
 #include <xdp/libxdp.h>
 
 #include "bpf_impl.h"
+#include "pins.h"
 
 #define SKIP_DISPATCHER "LIBXDP_SKIP_DISPATCHER" /* for libxdp: in the environment */
 #define WAIT_FIRST_MS	1000 /* who swaps programs takes one off, and then puts the other there */
@@ -215,19 +216,32 @@ int attached_take_off(struct attached *a)
 	return ret;
 }
 
-static void map_id(const struct bpf *b, enum bpf_map_id id, struct map_ids *ids)
+static void add_id(int fd, struct map_ids *ids)
 {
 	struct bpf_map_info info = {};
 	__u32 len = sizeof(info);
 
-	ids->count = 0;
-	if (!bpf_obj_get_info_by_fd(b->map[id], &info, &len))
+	if (fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &len))
 		ids->id[ids->count++] = info.id;
+}
+
+static void map_id(const struct bpf *b, enum bpf_map_id id, struct map_ids *ids)
+{
+	ids->count = 0;
+	add_id(b->map[id], ids);
 }
 
 static void our_ids(const struct bpf *b, struct map_ids *ids)
 {
 	map_id(b, BPF_INDEX, ids);
+}
+
+/* And those of stores that ours takes the place of. */
+static void ids_of_both(const struct attach *a, struct map_ids *ids)
+{
+	our_ids(a->bpf, ids);
+	add_id(a->bpf->older[BPF_INDEX], ids);
+	pins_add_before(a->cfg, ids);
 }
 
 /* An older program goes on with the scratch maps of its own version (scratch.h). */
@@ -254,6 +268,12 @@ unsigned int prog_number(int fd)
 
 /* ---- attaching ------------------------------------------------------------ */
 
+/* Before one of our programs takes its place: see struct bpf. */
+static int before_serving(const struct attach *a)
+{
+	return a->bpf->before_serving ? a->bpf->before_serving(a->bpf->arg) : 0;
+}
+
 /*
  * Attaches in one mode.  Each try has an object of its own, since libxdp's choice is loaded into
  * it.
@@ -272,7 +292,9 @@ static int try_attach(const struct attach *a, int ifindex, enum xdp_attach_mode 
 		bpf_object__close(object);
 		return ret;
 	}
-	ret = xdp_program__attach(prog, ifindex, mode, 0);
+	ret = before_serving(a);
+	if (!ret)
+		ret = xdp_program__attach(prog, ifindex, mode, 0);
 	if (!ret)
 		tag_note(a->cfg, xdp_program__fd(prog));
 	xdp_program__close(prog);
@@ -439,7 +461,9 @@ static int swap(const struct attach *a, struct attached *old, char *err, size_t 
 	enum xdp_attach_mode was = old->generic ? XDP_MODE_SKB : XDP_MODE_NATIVE;
 	int ifindex = old->ifindex, ret;
 
-	ret = attached_take_off(old);
+	ret = before_serving(a);
+	if (!ret)
+		ret = attached_take_off(old);
 	if (ret)
 		return fail(ret, err, err_len, "cannot take the older program off %s: %s", a->name,
 			    strerror(-ret));
@@ -459,6 +483,8 @@ static int replace_alone(const struct attach *a, const struct attached *old)
 	const struct bpf_program *prog;
 	int ret = object ? bpf_object__load(object) : -errno;
 
+	if (!ret)
+		ret = before_serving(a);
 	if (!ret) {
 		prog = bpf_object__find_program_by_name(object, XDP_PROG);
 		ret = bpf_xdp_attach(old->ifindex, bpf_program__fd(prog), XDP_FLAGS_REPLACE | mode,
@@ -478,6 +504,15 @@ static int take_place(const struct attach *a, struct attached *old, char *err, s
 	return 0;
 }
 
+/* Has it maps of a store before?  Beside ours it would answer what is not true any more. */
+static bool is_of_before(const struct attach *a, int prog_fd)
+{
+	struct map_ids ids;
+
+	our_ids(a->bpf, &ids);
+	return !prog_uses(prog_fd, &ids);
+}
+
 /* Sees to it that this build's program is on the interface.  *adopted: it was there. */
 static int attach_to(const struct attach *a, int ifindex, bool *adopted, char *err, size_t err_len)
 {
@@ -486,10 +521,10 @@ static int attach_to(const struct attach *a, int ifindex, bool *adopted, char *e
 	int ret;
 
 	*adopted = false;
-	our_ids(a->bpf, &ids);
+	ids_of_both(a, &ids);
 	if (!attached_find(ifindex, &ids, &old))
 		return attach_new(a, ifindex, err, err_len);
-	if (!fits_mode(a->cfg, &old))
+	if (!fits_mode(a->cfg, &old) || (old.dispatched && is_of_before(a, old.fd)))
 		return swap(a, &old, err, err_len);
 	*adopted = same_build(a, old.fd);
 	if (*adopted) {

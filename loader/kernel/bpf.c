@@ -29,6 +29,7 @@
 
 #include "bpf/layout.h"
 #include "bpf/sizes.h"
+#include "pins.h"
 #include "scratch.h"
 #include "upgrade.h"
 #include "xkv.skel.h"
@@ -384,11 +385,35 @@ static int adopt_maps(struct bpf *b, const struct config *cfg, char *err, size_t
 	return 0;
 }
 
+/* Opens what is pinned, in whatever layout.  Who reads it says what is missing. */
+static void open_older(struct bpf *b, const struct config *cfg)
+{
+	char path[512];
+
+	for (int id = 0; id < BPF_MAPS; id++) {
+		bpf_map_path(path, sizeof(path), cfg, id);
+		b->older[id] = bpf_obj_get(path);
+	}
+}
+
+/* Without max-keys, an index of a store that is carried over gets no smaller. */
+static unsigned int buckets_for(const struct bpf *b, const struct config *cfg)
+{
+	unsigned int buckets = xkv_buckets_for(keys_for(cfg));
+	struct bpf_map_info info = {};
+	__u32 len = sizeof(info);
+
+	if (b->carries && !cfg->max_keys &&
+	    !bpf_obj_get_info_by_fd(b->older[BPF_INDEX], &info, &len) && info.max_entries > buckets)
+		buckets = info.max_entries;
+	return buckets;
+}
+
 static int size_maps(struct bpf *b, const struct config *cfg)
 {
 	struct bpf_map *map;
 
-	b->buckets = xkv_buckets_for(keys_for(cfg));
+	b->buckets = buckets_for(b, cfg);
 	map = bpf_object__find_map_by_name(b->object, bpf_map_names[BPF_INDEX]);
 	return bpf_map__set_max_entries(map, b->buckets);
 }
@@ -551,12 +576,16 @@ static int load(struct bpf *b, const struct config *cfg, char *err, size_t err_l
 	int ret;
 
 	memset(b->replaced, -1, sizeof(b->replaced));
+	memset(b->older, -1, sizeof(b->older));
 	bpf_pinned_ids(cfg, &b->pinned);
+	b->carries = upgrade_is_other(cfg);
 	b->object = open_object(BPF_PROG_TYPE_SYSCALL);
 	if (!b->object)
 		return fail(-errno, err, err_len, "cannot open the BPF object: %s",
 			    strerror(errno));
-	ret = adopt_maps(b, cfg, err, err_len);
+	if (b->carries)
+		open_older(b, cfg);
+	ret = b->carries ? 0 : adopt_maps(b, cfg, err, err_len);
 	if (!ret && !b->adopted)
 		ret = size_maps(b, cfg);
 	if (ret)
@@ -575,32 +604,61 @@ static int load(struct bpf *b, const struct config *cfg, char *err, size_t err_l
 	return 0;
 }
 
-static void close_replaced(struct bpf *b)
+static void close_all(int map[BPF_MAPS])
 {
 	for (int id = 0; id < BPF_MAPS; id++) {
-		if (b->replaced[id] >= 0)
-			close(b->replaced[id]);
-		b->replaced[id] = -1;
+		if (map[id] >= 0)
+			close(map[id]);
+		map[id] = -1;
 	}
 }
 
 /* With all that came of it. */
 static void close_object(struct bpf *b)
 {
-	close_replaced(b);
+	close_all(b->replaced);
+	close_all(b->older);
 	bpf_object__close(b->object);
 	b->object = NULL;
-	b->adopted = b->lost = false;
+	b->adopted = b->lost = b->carries = false;
 }
 
 static int pin(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
-	int ret = b->adopted ? pin_scratch(b, cfg, err, err_len) : pin_maps(b, cfg, err, err_len);
+	int ret;
 
+	if (b->carries)
+		return 0; /* by bpf_replace() */
+	ret = b->adopted ? pin_scratch(b, cfg, err, err_len) : pin_maps(b, cfg, err, err_len);
 	if (!ret)
 		pin_iterators(b, cfg);
-	close_replaced(b);
+	close_all(b->replaced);
 	return ret;
+}
+
+int bpf_pin_beside(const struct bpf *b, const struct config *cfg)
+{
+	return pins_prepare(cfg, b->map, b->older[BPF_INDEX]);
+}
+
+int bpf_replace(const struct config *cfg)
+{
+	return pins_exchange(cfg);
+}
+
+void bpf_forget_older(struct bpf *b, const struct config *cfg)
+{
+	pins_forget_before(cfg);
+	close_all(b->older);
+	if (b->carries)
+		pin_iterators(b, cfg);
+}
+
+int bpf_put_back(const struct bpf *b, const struct config *cfg)
+{
+	int ret = pins_prepare(cfg, b->older, b->map[BPF_INDEX]);
+
+	return ret ? ret : pins_exchange(cfg);
 }
 
 /* Does the kernel take the program for the interface?  It is on none yet. */
@@ -645,7 +703,7 @@ int bpf_prepare(struct bpf *b, const struct config *cfg, char *err, size_t err_l
 		ret = upgrade_check(cfg, err, err_len);
 	if (!ret)
 		ret = load_in_use(b, cfg, err, err_len);
-	if (!ret && !b->adopted)
+	if (!ret && !b->adopted && !b->carries)
 		ret = fail(-ENOENT, err, err_len, "%s holds no maps of xkv", cfg->pin_dir);
 	if (!ret && cfg->interface_count)
 		ret = try_xdp(b, err, err_len);
@@ -677,6 +735,9 @@ static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_
 	int ret = 0;
 
 	if (!is_as_prepared(b, cfg)) {
+		if (b->carries)
+			return fail(-EAGAIN, err, err_len, "the maps in %s are others meanwhile",
+				    cfg->pin_dir);
 		if (b->object)
 			close_object(b);
 		ret = load(b, cfg, err, err_len);
@@ -770,6 +831,7 @@ void bpf_pinned_ids(const struct config *cfg, struct map_ids *ids)
 			ids->id[ids->count++] = info.id;
 		close(fd);
 	}
+	pins_add_before(cfg, ids);
 }
 
 static int unpin(const char *path, char *err, size_t err_len)
@@ -790,6 +852,7 @@ int bpf_unpin(const struct config *cfg, char *err, size_t err_len)
 	}
 	tag_path(path, sizeof(path), cfg);
 	unlink(path);
+	pins_forget_before(cfg);
 	for (int id = 0; id < BPF_MAPS; id++) {
 		bpf_map_path(path, sizeof(path), cfg, id);
 		if (is_scratch(id))

@@ -37,10 +37,11 @@ enum bpf_map_id {
 /* What the object calls them. */
 extern const char *const bpf_map_names[BPF_MAPS];
 
-/* The kernel's numbers of the maps that are pinned. */
+/* The kernel's numbers of the maps that are pinned, and of indexes of stores before: pins.h. */
+#define PINS_BEFORE 4
 struct map_ids {
 	unsigned int count;
-	unsigned int id[BPF_MAPS];
+	unsigned int id[BPF_MAPS + PINS_BEFORE];
 };
 
 struct bpf {
@@ -54,7 +55,16 @@ struct bpf {
 	int lock;		   /* of the pin directory, against a second xkvd */
 	struct bpf_object *object; /* owns the above */
 	/* until they are pinned: */
-	int replaced[BPF_MAPS];	      /* scratch maps of another layout, that are; -1 = none */
+	int replaced[BPF_MAPS]; /* scratch maps of another layout, that are; -1 = none */
+	/*
+	 * The data that is pinned has another layout and is to be carried over (loader/migrate/)
+	 * to these maps, which take its place by bpf_replace().
+	 */
+	bool carries;
+	int older[BPF_MAPS]; /* descriptors of what is pinned; -1 = none */
+	/* Called before a program of these maps takes its place on an interface.  0 or -errno. */
+	int (*before_serving)(void *arg);
+	void *arg;
 	struct map_ids pinned;	      /* what was there */
 	unsigned char program_tag[8]; /* of the program for an interface; 0 = not known yet */
 };
@@ -77,6 +87,19 @@ int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
  * with a sentence.
  */
 int bpf_prepare(struct bpf *b, const struct config *cfg, char *err, size_t err_len);
+
+/*
+ * Pins the maps beside the older ones; then these take their place, at one moment, when the
+ * programs of those do not change anything any more.  0 or -errno.
+ */
+int bpf_pin_beside(const struct bpf *b, const struct config *cfg);
+int bpf_replace(const struct config *cfg);
+
+/* No program uses the older maps any more: they are given up. */
+void bpf_forget_older(struct bpf *b, const struct config *cfg);
+
+/* The other way round, where no program of ours has served yet.  0 or -errno. */
+int bpf_put_back(const struct bpf *b, const struct config *cfg);
 
 /* Closes the descriptors.  What is pinned or attached stays. */
 void bpf_close(struct bpf *b);

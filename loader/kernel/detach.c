@@ -22,6 +22,7 @@
 #include <bpf/bpf.h>
 
 #include "bpf_impl.h"
+#include "pins.h"
 #include "tcp.h"
 
 #define HOLDER_TRIES   200 /* the kernel frees what is off behind our back, after grace periods */
@@ -315,6 +316,7 @@ static int detach_locked(const struct config *cfg, char *err, size_t err_len)
 	struct map_ids ids;
 	int ret = 0, left;
 
+	pins_finish(cfg);
 	bpf_pinned_ids(cfg, &ids);
 	if (cfg->interface[0])
 		ret = detach_named(cfg, &ids, err, err_len);

@@ -672,6 +672,9 @@ size_t part_of(const struct store_op *op, size_t len, size_t *from);
 /* Leaves in an entry that was read as a whole what the operation is to read. */
 void entry_take_part(const struct store_op *op, struct store_entry *e);
 
+/* op_do() of a key as it is in a slot. */
+int entry_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);
+
 /* store_do() on the store itself, whether there is a transaction or not. */
 int op_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);
 

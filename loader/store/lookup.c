@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "carry.h"
 #include "guards.h"
 #include "impl.h"
 
@@ -375,6 +376,28 @@ int lookup_usage(struct store_ctx *ctx, const uint64_t *key, size_t key_len,
 	if (!ret)
 		out->frequency = hot_frequency(st, ctx->db, key, key_len, access);
 	return ret;
+}
+
+int lookup_stamp(struct store *st, const struct carried *e, uint64_t now)
+{
+	uint64_t fingerprint = fingerprint_of(st, e->db, e->key, e->key_len), seq;
+	struct search s = search_for(st, fingerprint, e->db, e->key, e->key_len);
+	int ret = -EAGAIN;
+
+	pages_hold(st);
+	for (int i = 0; i < TRIES && ret == -EAGAIN; i++) {
+		ret = lookup_find(&s);
+		if (ret)
+			continue;
+		seq = now;
+		__atomic_store_n(&s.slot->access, e->access, __ATOMIC_RELAXED);
+		/* one that is being relocated is locked, and found elsewhere then */
+		if (!__atomic_compare_exchange_n(&s.slot->seq, &seq, e->version, false,
+						 __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			ret = -EAGAIN;
+	}
+	pages_release(st);
+	return ret == -ENOENT ? 0 : ret; /* it has expired */
 }
 
 int lookup_version(struct store *st, uint8_t db, const uint64_t *key, size_t key_len,

@@ -59,6 +59,13 @@ bool lookup_expired(const struct store *st, uint64_t expire_ms);
 /* Is it still true?  The caller holds the pages. */
 bool witness_holds(const struct witness *w);
 
+/*
+ * Gives the entry of a key, if it has the version `now`, version and use of one that is carried
+ * over.  0 or -EAGAIN.
+ */
+struct carried;
+int lookup_stamp(struct store *st, const struct carried *e, uint64_t now);
+
 /* store_usage() of a stored key, padded with zeros; or -EAGAIN. */
 int lookup_usage(struct store_ctx *ctx, const uint64_t *key, size_t key_len,
 		 struct store_usage *out);

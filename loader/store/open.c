@@ -148,6 +148,7 @@ static int store_format(struct store *st)
 	st->cfg->payload6 = XKV_PAYLOAD_MAX6;
 	databases_init(st);
 	classes_init(st);
+	st->cfg->layout_since = XKV_DATA_SINCE;
 	st->cfg->layout = XKV_DATA_VERSION; /* last: the store is complete and can be adopted */
 	return 0;
 }
@@ -159,6 +160,8 @@ static int store_adopt(struct store *st)
 
 	if (st->cfg->layout != XKV_DATA_VERSION)
 		return -EPROTO;
+	st->cfg->layout_since = XKV_DATA_SINCE;
+	store_hold_writes(st, false, 0); /* by an xkvd that was killed */
 	classes_adopt(st);
 	ret = pages_adopt(st);
 	if (!ret)

@@ -3,7 +3,7 @@
  * Reads the map of pages, for xkvd and `xkv check`.
  *
  * Before Linux 6.8 each look-up in a map of maps from user space waits for a grace period, and
- * XKV_PAGES_MAX numbers have to be looked up.  A grace period ends for all waiting threads at the
+ * 16384 numbers have to be looked up.  A grace period ends for all waiting threads at the
  * same time, so on such kernels many threads look up numbers in parallel.
  */
 #ifndef XKV_PAGE_IDS_H
@@ -15,8 +15,7 @@
 #include <time.h>
 
 #include <bpf/bpf.h>
-
-#include "bpf/layout.h"
+#include <linux/types.h>
 
 #define PAGE_ID_THREADS 128
 #define PAGE_ID_FIRST	4 /* look-ups whose duration is measured; ... */
@@ -24,7 +23,7 @@
 
 struct page_ids {
 	int fd; /* of the map of pages */
-	__u32 *id;
+	__u32 *id, count;
 	_Atomic __u32 next;
 	_Atomic int error;
 };
@@ -43,7 +42,7 @@ static inline void *page_ids_look(void *arg)
 	struct page_ids *p = arg;
 	__u32 number;
 
-	while ((number = atomic_fetch_add(&p->next, 1)) < XKV_PAGES_MAX)
+	while ((number = atomic_fetch_add(&p->next, 1)) < p->count)
 		page_ids_one(p, number);
 	return NULL;
 }
@@ -54,7 +53,7 @@ static inline int page_ids_wait(struct page_ids *p)
 	struct timespec before, after;
 
 	clock_gettime(CLOCK_MONOTONIC, &before);
-	while (p->next < PAGE_ID_FIRST)
+	while (p->next < PAGE_ID_FIRST && p->next < p->count)
 		page_ids_one(p, p->next++);
 	clock_gettime(CLOCK_MONOTONIC, &after);
 	return (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 >=
@@ -62,16 +61,16 @@ static inline int page_ids_wait(struct page_ids *p)
 }
 
 /*
- * Fills in the map id of each page, 0 for numbers without a page.  `fd` is the map of pages.  0 or
- * -errno; that a thread cannot be started is no error.  Thread safe.
+ * Fills in the map id of the first `count` pages, 0 for numbers without a page.  `fd` is the map of
+ * pages.  0 or -errno; that a thread cannot be started is no error.  Thread safe.
  */
-static inline int page_ids(int fd, __u32 id[XKV_PAGES_MAX])
+static inline int page_ids(int fd, __u32 *id, __u32 count)
 {
-	struct page_ids p = { .fd = fd, .id = id };
+	struct page_ids p = { .fd = fd, .id = id, .count = count };
 	pthread_t thread[PAGE_ID_THREADS];
 	int threads = 0, wait = page_ids_wait(&p);
 
-	while (wait && threads < PAGE_ID_THREADS && p.next < XKV_PAGES_MAX &&
+	while (wait && threads < PAGE_ID_THREADS && p.next < count &&
 	       !pthread_create(&thread[threads], NULL, page_ids_look, &p))
 		threads++;
 	page_ids_look(&p);

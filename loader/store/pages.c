@@ -657,7 +657,7 @@ static int page_adopt(struct store *st, unsigned int number, uint32_t id)
 int pages_adopt(struct store *st)
 {
 	uint32_t id[XKV_PAGES_MAX];
-	int ret = page_ids(st->bpf.map[BPF_PAGES], id);
+	int ret = page_ids(st->bpf.map[BPF_PAGES], id, XKV_PAGES_MAX);
 
 	for (uint32_t number = 0; !ret && number < XKV_PAGES_MAX; number++)
 		if (id[number])

@@ -349,6 +349,12 @@ int store_scan_all(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, 
 	return scan(ctx, cursor, UINT64_MAX, count, ANY, true, SCAN_EXPIRED_TOO, fn, arg);
 }
 
+int store_scan_stored(struct store_ctx *ctx, uint64_t *cursor, unsigned int count,
+		      store_scan_fn *fn, void *arg)
+{
+	return scan(ctx, cursor, UINT64_MAX, count, ANY, false, SCAN_STORED, fn, arg);
+}
+
 int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigned int count,
 		  store_scan_fn *fn, void *arg)
 {

@@ -264,7 +264,7 @@ static int change_large(struct store_ctx *ctx, const struct store_op *op, struct
 
 /* ---- operations ---------------------------------------------------------- */
 
-static int entry_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+int entry_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
 	int ret;
 

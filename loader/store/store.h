@@ -294,6 +294,10 @@ int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool
 int store_scan_all(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, store_scan_fn *fn,
 		   void *arg);
 
+/* The same in their stored form, without values: for those who remove keys. */
+int store_scan_stored(struct store_ctx *ctx, uint64_t *cursor, unsigned int count,
+		      store_scan_fn *fn, void *arg);
+
 /*
  * The same for the keys of the selected database, without values, as far as the cursor `end`.  It
  * passes by those of others, so a call may report none; at its end at once if the database has no

@@ -5,6 +5,7 @@
 Maps that another version of xkvd has left.  Where only scratch has another layout, the store is
 adopted while it is used; what is refused stays as it was, and is served.
 """
+import json
 import os
 import re
 import shutil
@@ -17,9 +18,17 @@ CURRENT = int(re.search(r"XKV_DATA_VERSION \((\d+)", (ROOT / "bpf/layout.h").rea
 
 
 def set_layout(d, layout):
-    """Writes the number of the layout, the second word of the configuration."""
+    """
+    Writes the number of the layout, the second word of the configuration, and that nothing of it
+    means the same as in another one.
+    """
     value = d.map_dump("xkv_config")[0]["value"]
-    value[4:8] = [hex(byte) for byte in layout.to_bytes(4, "little")]
+    types = json.loads(run("bpftool", "-j", "btf", "dump", "map", "pinned", d.pins / "xkv_config",
+                           "value").stdout)["types"]
+    since = next(m["bits_offset"] // 8 for t in types if t["name"] == "xkv_config"
+                 for m in t["members"] if m["name"] == "layout_since")
+    for at in 4, since:
+        value[at:at + 4] = [hex(byte) for byte in layout.to_bytes(4, "little")]
     run("bpftool", "map", "update", "pinned", d.pins / "xkv_config", "key", 0, 0, 0, 0, "value",
         *value)
 
