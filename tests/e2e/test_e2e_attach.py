@@ -423,18 +423,6 @@ def test_some_pins_missing(xkvd):
     serves(d)
 
 
-def test_pins_of_another_layout_version(xkvd):
-    """Same sizes, different meaning: refused because of the version in the configuration."""
-    d = xkvd("--save", "")
-    d.stop()
-    value = d.map_dump("xkv_config")[0]["value"]
-    value[4] = hex(int(value[4], 0) + 1)
-    run("bpftool", "map", "update", "pinned", d.pins / "xkv_config", "key", 0, 0, 0, 0, "value",
-        *value)
-    log = refused(d).splitlines()[-1]
-    assert "version" in log and "detach" in log, log
-
-
 def test_other_max_keys_keeps_the_store(xkvd):
     d = xkvd("--save", "", "--max-keys", "1000")
     with d.udp() as udp:
