@@ -25,10 +25,9 @@
  * Errors: calls return 0 or a negative `enum xkv_error`;
  * xkv_strerror() has a sentence for each.
  *
- * Ownership: what is passed in stays the caller's and is read during the call
- * only.  A value that is returned belongs to the handle and stays valid until
- * the next call with that handle; a zero byte that value_len does not count
- * follows it, so that text can be used as a C string.
+ * Ownership: arguments stay the caller's and are read during the call only.  A value that is
+ * returned belongs to the handle and stays valid until the next call with that handle; a zero byte
+ * that value_len does not count follows it, so that text can be used as a C string.
  *
  * Repeats: a request that is not answered is sent again.  The server recognises
  * copies of a change and executes it only once, however many arrive, and when.
@@ -61,7 +60,7 @@ extern "C" {
 /* Flags of commands. */
 #define XKV_NX	    0x01 /* SET: only if the key does not exist; not with XX or CAS */
 #define XKV_XX	    0x02 /* SET, INCR, APPEND: only if the key exists */
-#define XKV_KEEPTTL 0x04 /* SET: keep the expiry that the key has; ttl_ms must be 0 */
+#define XKV_KEEPTTL 0x04 /* SET: keep the expiry of the key; ttl_ms must be 0 */
 /* SET, DELETE, EXPIRE, INCR, APPEND: only if the entry's version is `version` */
 #define XKV_CAS	   0x08
 #define XKV_RETURN 0x10 /* SET, DELETE: return the previous value */
@@ -80,7 +79,7 @@ enum xkv_error {
 	XKV_E_BAD_KEY = -9,	 /* key of 0 or more than XKV_KEY_MAX bytes */
 	XKV_E_BAD_VERSION = -10, /* the server speaks another version of the protocol */
 	XKV_E_NOAUTH = -11,	 /* the token is missing or wrong */
-	XKV_E_NOT_NUMBER = -12,	 /* INCR: the value is no integer, or out of range */
+	XKV_E_NOT_NUMBER = -12,	 /* INCR: the value is not an integer, or out of range */
 	XKV_E_OVERFLOW = -13,	 /* INCR: the sum would be out of range */
 	XKV_E_REPEATED = -14,	 /* executed before; its answer was lost, and too long to be kept */
 	XKV_E_NO_SESSION = -15,	 /* the server has no room to recognise repeats of the change */
@@ -133,7 +132,7 @@ enum xkv_command {
 	XKV_CMD_APPEND = 7, /* appends `value` to the value */
 	XKV_CMD_TTL = 8,    /* GET without the value; does not count as an access */
 	XKV_CMD_TOUCH = 9,  /* GET without the value */
-	/* xkv_atomic(): the key has this version, and nobody changed it since; 0: is missing */
+	/* xkv_atomic(): the key still has this version; 0: is missing */
 	XKV_CMD_CHECK = 12,
 };
 
@@ -172,17 +171,17 @@ XKV_API void xkv_close(struct xkv *h);
 XKV_API void xkv_set_token(struct xkv *h, const unsigned char *token);
 
 /*
- * Whether later calls return only when the server's disk has all that was changed before, by them
- * or others.  Without a write log there they return XKV_E_NO_LOG, and nothing is changed; the same
- * is returned if the log was ended meanwhile, and an earlier copy of the change may have been made.
- * Waiting for a disk may take longer than timeout_ms.
+ * Whether later calls return only when all earlier changes, of any client, are on the server's
+ * disk.  Without a write log they return XKV_E_NO_LOG, and nothing is changed; if the log was
+ * switched off meanwhile, they return the same, but an earlier copy of the change may have been
+ * made.  Waiting for a disk may take longer than timeout_ms.
  */
 XKV_API void xkv_set_durable(struct xkv *h, int durable);
 
 /*
  * Selects the database of the keys of later calls, 0..XKV_DATABASE_MAX.  Sends nothing: if the
  * server does not have it, those calls return XKV_E_NO_DATABASE, and nothing is changed.  0, or
- * XKV_E_INVALID, and the database that was selected remains.
+ * XKV_E_INVALID, and the selected database does not change.
  */
 XKV_API int xkv_select(struct xkv *h, unsigned int database);
 
@@ -273,16 +272,15 @@ XKV_API int xkv_scan(struct xkv *h, const void *key, size_t key_len, size_t n, x
 		     void *arg);
 
 /*
- * Runs `n` commands in order.  Reads are sent in as few datagrams as possible;
- * each change has a datagram of its own, so that the server can recognise its
- * copies (with xkv_options.once -1 changes share datagrams, too).  A batch is
- * no transaction: commands of other clients may be executed between.  All
- * commands are checked before the first is sent.
+ * Runs `n` commands in order.  Reads are sent in as few datagrams as possible; each change has a
+ * datagram of its own, so that the server can recognise its copies (with xkv_options.once -1
+ * changes share datagrams, too).  A batch is not a transaction: commands of other clients may be
+ * executed in between.  All commands are checked before the first is sent.
  *
- * 0 if every command was answered; cmds[i].reply.status has the result of each.
- * Else an error, which commands that were not answered have as their status;
- * reply.sent is 0 for those that were never sent.  The timeout is for each
- * datagram.  The values of all replies are kept in memory until the next call.
+ * 0 if every command was answered; cmds[i].reply.status has the result of each.  Else an error,
+ * which is also the status of all commands without an answer; reply.sent is 0 for those that were
+ * never sent.  The timeout is for each datagram.  The values of all replies are kept in memory
+ * until the next call.
  */
 XKV_API int xkv_batch(struct xkv *h, struct xkv_cmd *cmds, size_t n);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What commands are made of.  Each has one row of commands.def and one function, in the
- * files by topic of commands/, acl/, pubsub/, script/ and tracking/, which share this header: the
- * queue of operations; read, modify, write (update.c); long commands (long.c); transactions
- * (multi.c, group.c).
+ * The infrastructure of commands.  Each has one row of commands.def and one function, in the files
+ * by topic of commands/, acl/, pubsub/, script/ and tracking/, which share this header: the queue
+ * of operations; read, modify, write (update.c); long commands (long.c); transactions (multi.c,
+ * group.c).
  */
 #ifndef XKV_DATABASE_H
 #define XKV_DATABASE_H
@@ -23,8 +23,8 @@
 #include "util/text.h"
 
 /*
- * The version that clients are told: the newest of which the commands and options that are about
- * strings are all here.  Replies and error texts are those of 7.0 (docs/compatibility.md).
+ * The version reported to clients: the newest whose commands and options about strings are all
+ * implemented.  Replies and error texts are those of 7.0 (docs/compatibility.md).
  */
 #define REDIS_VERSION	  "7.4.0"
 #define REDIS_VERSION_NUM 0x070400
@@ -38,9 +38,9 @@
 typedef void command_fn(struct caller *c, unsigned int argc, const struct resp_arg *argv);
 
 /*
- * CMD_APART: what is executed in a transaction may be executed again, or be forgotten.  A command
- * that acts on the store as it is, or that changes anything but keys, is no part of one: EXEC
- * commits what stands before it, and executes it once.  Scripts may call only those that read.
+ * CMD_APART: a command in a transaction may be executed again, or be undone.  One that acts on the
+ * whole store, or that changes anything but keys, cannot be part of it: EXEC commits the commands
+ * before it, and executes it once.  Scripts may call only those that read.
  */
 enum command_flags {
 	CMD_WRITE = 0x01,
@@ -51,15 +51,15 @@ enum command_flags {
 	CMD_LOADING = 0x20,
 	CMD_STALE = 0x40,
 	CMD_FAST = 0x80,
-	CMD_NO_AUTH = 0x100,   /* may be called before AUTH */
-	CMD_QUEUES = 0x200,    /* uses command_queue(); all other replies come behind what waits */
+	CMD_NO_AUTH = 0x100, /* may be called before AUTH */
+	CMD_QUEUES = 0x200, /* uses command_queue(); the replies of others come after queued ones */
 	CMD_ANY_ARGS = 0x400,  /* takes more than PLAIN_ARGS_MAX, without CMD_QUEUES */
 	CMD_NO_MULTI = 0x800,  /* not after MULTI */
 	CMD_APART = 0x1000,    /* is no part of a transaction */
-	CMD_PUBSUB = 0x2000,   /* what Redis calls so; its keys are channels */
+	CMD_PUBSUB = 0x2000,   /* as in Redis; its keys are channels */
 	CMD_BUSY = 0x4000,     /* may be called while a script of another client runs */
-	CMD_ALONE = 0x8000,    /* needs all locks, though it is about one key: net/worker.h */
-	CMD_MOVABLE = 0x10000, /* also has keys elsewhere: COMMAND GETKEYS tells */
+	CMD_ALONE = 0x8000,    /* needs all locks although it is about one key: net/worker.h */
+	CMD_MOVABLE = 0x10000, /* also has keys elsewhere: COMMAND GETKEYS finds them */
 };
 
 /* What a command does with a key, in Redis' words. */
@@ -73,7 +73,7 @@ enum key_use {
 	KEY_INSERT = 0x40,
 	KEY_DELETE = 0x80,
 	KEY_NOT_KEY = 0x100,  /* it is a channel */
-	KEY_VARIABLE = 0x200, /* the arguments say what */
+	KEY_VARIABLE = 0x200, /* depends on the arguments */
 };
 
 /* As commands.def describes it. */
@@ -96,7 +96,9 @@ struct command {
 #define END
 #include "database/commands.def"
 
-/* Is it about to be disconnected because its replies are too long?  Nothing more is done for it. */
+/*
+ * Is it about to be disconnected because its replies are too long?  Then its commands are skipped.
+ */
 static inline bool is_dropped(const struct caller *c)
 {
 	return c->session.reply.out.failed;
@@ -109,10 +111,9 @@ typedef void command_end_fn(struct caller *c, unsigned int note, int ret,
 			    const struct store_entry *e);
 
 /*
- * Operations that commands have asked for, and that are still to be run, together; one per worker.
- * They may be those of several clients, which have had their turns one after the other, and for
- * which the store context is set up alike.  Each may return a value of 1 MiB: so much more than
- * PAUSE_ABOVE may wait to be sent.
+ * Operations of commands that are still to be run, together; one queue per worker.  They may be of
+ * several clients, which had their turns one after the other and have the same set-up of the store
+ * context.  Each may return a value of 1 MiB, so outboxes may exceed PAUSE_ABOVE by that.
  */
 #define QUEUE_OPS 32
 
@@ -132,8 +133,8 @@ struct queued_list {
 };
 
 /*
- * EXECs that wait to be executed together (group.c), of commands that one client or several have
- * sent, and for which the store context is set up alike.
+ * EXECs that wait to be executed together (group.c), of one client or several with the same set-up
+ * of the store context.
  */
 struct exec_group {
 	unsigned int count, keys;
@@ -168,7 +169,7 @@ static inline struct queue *queue_of(const struct caller *c)
 
 /* --- for the whole server --- */
 
-/* What the commands of all clients have in common, whatever worker they belong to. */
+/* State shared by the commands of all clients of all workers. */
 struct shared {
 	struct pubsub pubsub;
 	struct changes changes;
@@ -182,7 +183,7 @@ struct shared {
 	struct examination *examination; /* doctor.c; owned, NULL = not yet made */
 	struct slowlog slowlog;
 	struct latency_series latency[LATENCY_EVENTS];
-	struct xkv_tcp_stats driver_base; /* driver.c: what CONFIG RESETSTAT has found */
+	struct xkv_tcp_stats driver_base; /* driver.c: counters at CONFIG RESETSTAT */
 	uint64_t driver_requests;	  /* the same, of all xkvds */
 };
 
@@ -194,28 +195,28 @@ static inline struct shared *shared_of(const struct server *s)
 /*
  * Most commands are one operation of the store and a reply with its result.  They queue the
  * operation, and `end` replies later, so that the operations of a pipeline are run together.  `op`
- * is copied; what it points to must be arguments of the command.
+ * is copied; its pointers must be to arguments of the command.
  */
 void command_queue(struct caller *c, const struct store_op *op, command_end_fn *end,
 		   unsigned int note);
-/* Runs what is queued.  Needed before anything else replies or uses the store. */
+/* Runs the queue.  Needed before anything else replies or uses the store. */
 void commands_flush(struct caller *c);
-/* reply_to() for a reply at once, after what is queued has replied. */
+/* reply_to() for a reply at once, after those of queued operations. */
 struct reply *reply_now(struct caller *c);
 
 /* databases.c: what SELECT does, for the next commands of the client. */
 void client_select(struct caller *c, unsigned int db);
-/* What SWAPDB does takes effect, all since the last call at once: it waits for a grace period. */
+/* Makes all SWAPDBs since the last call take effect at once, after a grace period. */
 void databases_swapped(struct caller *c);
 
 /* --- long commands --- */
 
 /*
- * A command that may keep others waiting is done in slices: `step` does one in each turn of its
- * client, and returns whether the command is done.  Until then it is unfinished (net/executor.h).
+ * A command that may take long is executed in slices: `step` does one in each turn of its client,
+ * and returns whether the command is done.  Until then it is unfinished (net/executor.h).
  */
 typedef bool command_step_fn(struct caller *c);
-/* Queues what a command does about the key at `arg`, which was its argument `index`. */
+/* Queues a command's operation on the key at `arg`, which was its argument `index`. */
 typedef void command_key_fn(struct caller *c, const struct resp_arg *arg, unsigned int index,
 			    unsigned int argc);
 
@@ -233,10 +234,10 @@ struct progress {
 	uint64_t cursor;   /* of a walk over the store */
 	uint8_t stored;	   /* store_selected() when it began: SWAPDB does not change its keys */
 	bool all;	   /* FLUSHALL: the keys of all databases */
-	uint64_t ns;	   /* that it has taken so far */
+	uint64_t ns;	   /* time that it has taken so far */
 	uint64_t saves;	   /* of SAVE: those that had ended before */
 	uint64_t position; /* of WAITAOF: in the change feed, that the log has to reach */
-	uint64_t end_ns;   /* monotonic: when it waits no longer, 0 = never */
+	uint64_t end_ns;   /* monotonic: when its wait ends, 0 = never */
 	enum { NOT_UNBLOCKED, UNBLOCKED_TIMEOUT, UNBLOCKED_ERROR } unblocked;
 	struct found *found; /* what it found; owned */
 	struct lcs *lcs;     /* of LCS; owned */
@@ -258,18 +259,18 @@ struct transaction {
 	unsigned int watched_count;
 	size_t watched_bytes;	  /* that they take */
 	unsigned int swaps;	  /* places of SWAPDB among them */
-	unsigned int keys;	  /* that they name; one that is queued names at least one */
+	unsigned int keys;	  /* of its commands; a queued one has at least one */
 	bool failed;		  /* a command was refused: EXEC will not execute the others */
 	bool writes;		  /* one of the commands does */
 	bool alone;		  /* one of the commands keeps EXEC out of a group */
 	bool apart;		  /* one of the commands is no part of a transaction */
 	bool pause_stops;	  /* CLIENT PAUSE WRITE holds back one of the commands */
 	bool lost;		  /* EXEC must fail: see transaction_found(), transactions_swap() */
-	struct held_lines *lines; /* of what may be repeated; else NULL */
+	struct held_lines *lines; /* of a try that may be repeated; else NULL */
 	bool runs;		  /* commands are being executed together */
 	bool in_exec;		  /* the reply of EXEC is not yet complete */
 	bool killed;		  /* by SCRIPT KILL, a script of it: it is not tried again */
-	bool may_wait;		  /* the command may begin again: room_begin() */
+	bool may_wait;		  /* the command may start again: room_begin() */
 	uint64_t room_ns;	  /* monotonic: since when it has waited for room, 0 = it has not */
 	bool has_slot, crosses;	  /* in an emulated cluster: has `slot`; keys have several */
 	unsigned int slot;
@@ -311,8 +312,8 @@ void long_end(struct caller *c);
 void command_keys(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 		  unsigned int stride, command_key_fn *key);
 /*
- * The same, all at one point in time if there are no more keys than a transaction may have, and the
- * replies are not so long that they had better be made as the client reads them.
+ * The same, all at one point in time, unless there are more keys than a transaction may have, or
+ * the replies are so long that they should be made as the client reads them.
  */
 void command_keys_atomic(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 			 unsigned int stride, command_key_fn *key);
@@ -321,11 +322,11 @@ void command_keys_atomic(struct caller *c, unsigned int argc, const struct resp_
 
 /*
  * Executes `fn` so that all changes that it makes take effect at once, if it returns true; if it
- * returns false, none.  Called again, whatever it has returned, if a key that it has read was
- * changed by somebody else; only the last replies count.  Inside of EXEC it is a part of that
- * transaction, and must return true once it has changed anything.  0, or an error: of
- * store_txn_commit(), or if `fn` returns one, which it must not inside of EXEC.  Then nothing was
- * replied, and nothing changed.  REPLIED: the same, and the command begins again: room_wait().
+ * returns false, none.  Called again, whatever it has returned, if another client changed a key
+ * that it has read; only the last replies count.  Inside of EXEC it is part of that transaction,
+ * and must return true once it has changed anything.  0, or an error: of store_txn_commit(), or if
+ * `fn` returns one, which it must not inside of EXEC.  Then nothing was replied, and nothing
+ * changed.  REPLIED: the same, and the command starts again: room_wait().
  */
 typedef int command_atomic_fn(struct caller *c, void *arg);
 int command_atomic(struct caller *c, command_atomic_fn *fn, void *arg);
@@ -341,17 +342,17 @@ bool transaction_queues(struct caller *c, const struct command *cmd, unsigned in
 			const struct resp_arg *argv);
 /* Does the command change keys?  EXEC does if one of the queued commands does. */
 bool command_writes(struct caller *c, const struct command *cmd);
-/* Forgets what is queued and watched. */
+/* Forgets queued commands and watched keys. */
 void transaction_end(struct caller *c);
 /*
- * A command of the client has found this key of database `db`, or made it, or failed after that.
- * If it was missing when it was watched, EXEC must fail even if it is missing again then: versions
- * do not tell that it has ever been there.
+ * A command of the client has found or created this key of database `db`, or failed after that.  If
+ * the key was missing when it was watched, EXEC must fail even if it is missing again: versions do
+ * not show that it existed in between.
  */
 void transaction_found(struct caller *c, unsigned int db, const void *key, size_t key_len);
 /*
- * SWAPDB is about to exchange two databases: a change of what is watched and exists in one of them.
- * When they are back, what keys are does not tell what their names have meant.
+ * SWAPDB is about to exchange two databases: this changes watched keys that exist in one of them.
+ * After a second SWAPDB their versions would not show that.
  */
 void transactions_swap(struct caller *c, unsigned int a, unsigned int b);
 size_t transaction_memory(const struct transaction *t);
@@ -359,32 +360,32 @@ size_t transaction_memory(const struct transaction *t);
 /* Executes a command for EXEC; *now: monotonic_ns() when it begins, then when it has ended. */
 void queued_run(struct caller *c, const struct queued *q, uint64_t *now);
 /*
- * Gives the first key of each command, up to `room`, for store_prefetch(): a command with several
- * keys has them fetched itself.  Returns how many.
+ * Returns the first key of each command, up to `room`, for store_prefetch(): a command with several
+ * keys prefetches them itself.  Returns how many.
  */
 unsigned int queued_keys(const struct queued_list *queued, struct store_op *out, unsigned int room);
 void queued_free(struct queued_list *queued);
-/* The transaction has no commands any more; their owner is another one. */
+/* Moves the commands out of the transaction to another owner. */
 void queued_forget(struct transaction *t);
 
 /*
- * What commands reply from here on is put together apart, because it may be dropped; returns what
- * there was, for compose_end(), which returns the part.
+ * Composes the following replies separately, because they may be dropped; returns the reply so far,
+ * for compose_end(), which returns the part.
  */
 struct reply compose_begin(struct caller *c, struct error_counts *errors);
 struct reply compose_end(struct caller *c, const struct reply *outer);
 
 /* --- waiting for room (room.c) --- */
 
-/* What a command of the caller commits may wait, from here on to the end of the command. */
+/* From here to the end of the command, commits of the caller's command may wait. */
 void room_begin(struct caller *c);
-/* What is left of the command is no longer begun again. */
+/* The rest of the command can no longer be started again. */
 void room_end(struct caller *c);
-/* The command has to wait, and is begun again: it ends now, without an effect. */
+/* The command has to wait, and is started again later: it ends now, without an effect. */
 void room_wait(struct caller *c);
-/* Before it is begun again: does it go on waiting? */
+/* Before it is started again: does it go on waiting? */
 bool room_is_awaited(struct caller *c);
-/* The command has ended, or will not be begun again. */
+/* The command has ended, or will not be started again. */
 void room_done(struct caller *c);
 
 /* --- group commit (group.c) --- */
@@ -394,9 +395,9 @@ void room_done(struct caller *c);
  * false, it is to be executed alone.
  */
 bool group_takes(struct caller *c, const struct command *cmd);
-/* Executes what waits, which is not nothing. */
+/* Executes the waiting EXECs; there is at least one. */
 void group_run(struct worker *w);
-/* The replies of MULTI, and of a command that is queued, behind what waits. */
+/* Replies to MULTI, and to a command that is queued, after those of waiting EXECs. */
 void group_reply_multi(struct caller *c);
 void group_reply_queued(struct caller *c);
 
@@ -410,19 +411,19 @@ const struct command *command_by_id(unsigned int id);
 const struct command *command_find(unsigned int argc, const struct resp_arg *argv);
 bool command_arity_ok(const struct command *cmd, unsigned int argc);
 
-/* script.c: the error of other commands while a script of another client takes long. */
+/* script.c: the error of commands while a script of another client takes long. */
 const char *script_busy(const struct caller *c);
 
 /* getkeys.c: what a command does with a key, in Redis' words, as a set. */
 void reply_key_use(struct reply *r, unsigned int use);
 
-/* Are its keys behind their number?  Those are the commands that run scripts. */
+/* Do its keys follow their number?  Those are the commands that run scripts. */
 static inline bool command_counts_keys(const struct command *cmd)
 {
 	return !cmd->first && cmd->first_use;
 }
 
-/* Does it read keys that patterns among its arguments make: SORT with BY or GET? */
+/* Does it read keys that are made from patterns: SORT with BY or GET? */
 bool command_reads_patterns(const struct command *cmd, unsigned int argc,
 			    const struct resp_arg *argv);
 
@@ -491,7 +492,7 @@ void commandstats_udp(struct metrics *m, uint64_t driver, uint64_t xkvd);
 void latencystats_section(struct metrics *m, struct server *s);
 void errorstats_section(struct metrics *m, struct server *s);
 struct histogram histogram_of(uint64_t count, uint64_t ns, const uint64_t times[TIME_BUCKETS]);
-/* slowlog.c, latency.c: what only /metrics has. */
+/* slowlog.c, latency.c: figures of /metrics only. */
 void slowlog_metrics(struct metrics *m, struct server *s);
 void latency_metrics(struct metrics *m, struct server *s);
 
@@ -502,7 +503,7 @@ void latency_metrics(struct metrics *m, struct server *s);
 FILE *reply_collect(struct caller *c, char **text, size_t *len);
 void reply_collected(struct caller *c, FILE *file, char **text, size_t *len);
 
-/* How often something was tried that others can make vain by changing its keys; zero at first. */
+/* State of an optimistic operation that other clients may force to repeat; zero at first. */
 struct tries {
 	unsigned int count;
 	uint64_t end_ns;   /* monotonic: set after the first try */
@@ -510,7 +511,7 @@ struct tries {
 	bool holds;	   /* clients over UDP may be held back: see store_hold_writes() */
 };
 
-/* May it be tried, or tried once more?  Counts the try. */
+/* May it be tried, or tried again?  Counts the try. */
 bool tries_left(struct caller *c, struct tries *t);
 /* After the last one. */
 void tries_end(struct caller *c, struct tries *t);
@@ -536,11 +537,11 @@ int command_update(struct caller *c, const struct resp_arg *key, bool value,
 #define REPLIED (-EALREADY)
 
 /*
- * A command that has had no effect yet, and is in vain while other workers run, ends, and begins
- * again in a next turn, alone.  False: it is alone already.
+ * Ends a command that has had no effect yet and conflicts while other workers run; it starts again
+ * in a later turn, alone.  False: it is alone already.
  */
 bool command_run_alone(struct caller *c);
-/* The command ends, and is begun from the beginning, with all locks, when it is resumed. */
+/* Ends the command; when it is resumed, it starts again with all locks. */
 void command_run_later(struct caller *c);
 /* Was it ended so? */
 bool command_runs_later(struct caller *c);
@@ -549,7 +550,7 @@ bool command_runs_later(struct caller *c);
 struct value {
 	unsigned char *bytes;	/* not NULL; owned by command_change() */
 	size_t len, room, most; /* `most`: proto-max-bulk-len */
-	bool exists;		/* whether the key does; if not, the value is empty */
+	bool exists;		/* whether the key exists; if not, the value is empty */
 	uint8_t cause;		/* set by `change`: enum cause of what it does, 0 = SET or DEL */
 };
 
@@ -587,13 +588,13 @@ bool command_read(struct caller *c, const struct resp_arg *key, struct store_ent
 /* The same of a part of the value, as GETRANGE names it. */
 bool command_read_part(struct caller *c, const struct resp_arg *key, int64_t first, int64_t last,
 		       struct store_entry *e);
-/* Replies the value of an entry that was just read; what is much is not copied. */
+/* Replies the value of an entry that was just read; a huge one is not copied. */
 void command_reply_value(struct caller *c, const struct store_entry *e);
 
 /* An operation that sets the expiry of a key (Unix ms, 0 = never); one in the past deletes it. */
 struct store_op expiry_op(struct caller *c, const struct resp_arg *key, uint64_t expire_ms);
 
-/* Replies the error that belongs to an error of the store. */
+/* Replies with the text for an error of the store. */
 void reply_store_error(struct caller *c, int error);
 
 /* Reply 1 or 0, and the value or null. */
@@ -602,7 +603,7 @@ command_end_fn end_yes_no, end_value;
 /* Check an argument; on false the error was replied. */
 bool check_key(struct caller *c, const struct resp_arg *key);
 bool check_integer(struct caller *c, const struct resp_arg *arg, int64_t *out);
-/* A number of a database; `error` is what to say of one that is no number, or NULL. */
+/* Reads the number of a database; `error` is the reply if it is not a number, or NULL. */
 bool check_database(struct caller *c, const struct resp_arg *arg, const char *error,
 		    unsigned int *out);
 
@@ -646,11 +647,11 @@ void lcs_free(struct lcs *l);
 size_t lcs_memory(const struct lcs *l);
 
 /*
- * driver.c: is the reply all that is to be seen of a command of this caller, which may be executed
- * wherever its keys are?
+ * driver.c: has a command of this caller no effect but on its keys and the reply, so that it may be
+ * executed anywhere?
  */
 bool caller_is_plain(struct caller *c);
-/* What the driver may answer for the client, as it is now. */
+/* The commands that the driver may answer for the client in its present state. */
 struct flow_rights driver_rights(struct caller *c);
 /* From the next request on, xkvd answers all clients, until each has sent a command. */
 void driver_take_back(struct server *s);
@@ -661,8 +662,8 @@ void driver_reset(struct server *s);
 /* Commands that the driver has answered since, which the store has counted, too. */
 uint64_t driver_requests(const struct server *s);
 /*
- * Since xkvd's start, or that: the calls of the command of this number, and the errors of all,
- * which have the code ERR.
+ * Since xkvd's start, or CONFIG RESETSTAT: the calls of the command with this number, and the
+ * errors of all, which have the code ERR.
  */
 struct xkv_tcp_calls driver_calls(const struct server *s, unsigned int id);
 uint64_t driver_errors(const struct server *s);

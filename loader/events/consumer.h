@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A consumer of the change feed (store/feed.h): a name, a position, and functions that a thread of
- * its own calls with each change of the store, of both front ends.  Each consumer has a reader and
- * a thread, so one that has to wait (a disk that is slow) does not hold the others up.
+ * A consumer of the change feed (store/feed.h): a name, a position, and functions that its own
+ * thread calls with each change of the store, of both front ends.  Each consumer has its own reader
+ * and thread, so one that has to wait (for a slow disk) does not delay the others.
  *
- * The thread must not change the store, and must not wait for anybody who does: a change may be
- * waiting for the room that it makes in the ring.
+ * The thread must not change the store, nor wait for a thread that does: a change may be waiting
+ * for the room that the consumer frees in the ring.
  */
 #ifndef XKV_EVENTS_CONSUMER_H
 #define XKV_EVENTS_CONSUMER_H
@@ -17,11 +17,11 @@
 
 struct consumer;
 
-/* What has become of the changes that were handed on since the last CONSUMED. */
+/* The state of the changes that were handed on since the last CONSUMED. */
 enum consumed {
-	CONSUMED,	/* they are not needed any more */
-	CONSUMED_PART,	/* nothing yet: they stay in the ring, and what follows comes first */
-	CONSUMED_AGAIN, /* they have to be handed on once more */
+	CONSUMED,	/* they are no longer needed */
+	CONSUMED_PART,	/* still needed: they stay in the ring, and later ones come first */
+	CONSUMED_AGAIN, /* they have to be handed on again */
 };
 
 struct consumer_type {
@@ -33,14 +33,14 @@ struct consumer_type {
 	bool (*change)(void *arg, const struct feed_change *c);
 	/* Changes were lost that came before the next one (feed_next(): -ESTALE). */
 	void (*gap)(void *arg);
-	/* A round ends: all with a position below this have been handed on. */
+	/* A round ends: all changes with a position below this have been handed on. */
 	enum consumed (*end)(void *arg, uint64_t position);
-	/* By the thread only, after a round in which so many changes came.  NULL: nothing. */
+	/* By the thread only, after a round with so many changes.  NULL: nothing. */
 	void (*after)(void *arg, unsigned int changes);
 };
 
 /*
- * Opens a reader; its changes are handed on when consumer_start() was called.  `name`, *resumed and
+ * Opens a reader; its changes are handed on once consumer_start() was called.  `name`, *resumed and
  * the result are those of feed_open().
  */
 int consumer_open(struct store *st, const char *name, const struct consumer_type *type, void *arg,
@@ -50,14 +50,14 @@ int consumer_start(struct consumer *c);
 /* Ends the thread, if it runs.  NULL is ignored. */
 void consumer_stop(struct consumer *c);
 /*
- * The same, and closes the reader; with `keep` the changes that were not handed on stay in the
- * ring.  NULL is ignored.
+ * The same, and closes the reader; with `keep` changes that were not handed on stay in the ring.
+ * NULL is ignored.
  */
 void consumer_close(struct consumer *c, bool keep);
 
 /* One round in the calling thread. */
 void consumer_round(struct consumer *c);
-/* Has the thread begin its next round at once. */
+/* Makes the thread begin its next round at once. */
 void consumer_wake(struct consumer *c);
 /* The reader: before consumer_start(), or in one of the functions above. */
 struct feed_reader *consumer_reader(struct consumer *c);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A client of the RESP front end: a caller (caller.h) with a byte stream (stream.h), and what
- * decides when it is read from, executed and closed.  Commands know it by its caller.
+ * A client of the RESP front end: a caller (caller.h) with a byte stream (stream.h), and the state
+ * that decides when to read from it, execute its commands and close it.  Commands know only its
+ * caller.
  *
- * A client belongs to one worker, which uses it with its own lock; others need all (worker.h).
+ * A client belongs to one worker, which uses it under its own lock; other workers need all locks
+ * (worker.h).
  */
 #ifndef XKV_CLIENT_H
 #define XKV_CLIENT_H
@@ -37,17 +39,17 @@ struct client {
 	/* has commands left to execute, and waits here for its turn; NULL = not */
 	struct turns *queued;
 	/*
-	 * The position that the log has to have on the disk before its replies are sent; nothing is
+	 * Its replies are sent when the log is on disk up to this position; none of its commands is
 	 * executed meanwhile.  0: they need not wait, or their round has not ended.
 	 */
 	uint64_t held_until;
-	bool delayed; /* a turn of it came meanwhile */
-	bool wrote;   /* a command of this round may have changed something */
-	bool reads;   /* waits for its turn to read what the connection has taken from the socket */
-	bool sends_no_more; /* it has shut down its sending side, and gets what it is owed */
+	bool delayed;	    /* a turn of it came meanwhile */
+	bool wrote;	    /* a command of this round may have changed something */
+	bool reads;	    /* waits for a turn to read bytes that the connection holds already */
+	bool sends_no_more; /* it has shut down its sending side, and still gets its replies */
 	bool paused;	    /* has commands left to execute, and must read replies first */
-	bool away;	    /* its worker has left the lock for a call about it */
-	bool uncounted;	    /* it was closed, but not freed: its worker will see to the rest */
+	bool away;	    /* its worker has released its lock during a call about it */
+	bool uncounted;	    /* it was closed, but not freed: its worker will free it */
 	struct caller caller;
 };
 
@@ -56,7 +58,7 @@ void client_new(struct worker *w, struct connection conn);
 /* By its worker.  Not for the client whose command is being executed: it is marked `dead`. */
 void client_free(struct client *c);
 
-/* The client that has this caller; NULL: it is not that of a client. */
+/* The client of this caller; NULL: it is not a client's. */
 struct client *client_of(const struct caller *c);
 
 /*
@@ -73,19 +75,21 @@ void client_turn(struct client *c);
 void client_end_round(struct client *c);
 
 /*
- * Every second: closes clients whose output is beyond the soft limit for too long, and those that
- * have gone while they were owed replies; reads again from those that had to wait for memory, and
- * gives free memory back to the system.
+ * Every second: closes clients whose output exceeds the soft limit for too long, and those that
+ * have hung up with replies outstanding; reads again from those that had to wait for memory, and
+ * returns free memory to the system.
  */
 void clients_tend_memory(struct worker *w);
-/* Gives all free memory back to the system. */
+/* Returns all free memory to the system. */
 void clients_trim_memory(struct worker *w);
-/* Sends to each client what can be sent without waiting. */
+/* Sends each client as much as possible without waiting. */
 void clients_flush(struct worker *w);
 
-/* The clients of all workers: the one behind `c`, the first for NULL; NULL = that was the last. */
+/*
+ * Iterates over the clients of all workers: the one after `c`, the first for NULL; NULL at the end.
+ */
 struct caller *client_next(const struct server *s, const struct caller *c);
-/* The client of this ID, NULL: there is none, or it is being closed. */
+/* The client with this ID; NULL: there is none, or it is being closed. */
 struct caller *client_by_id(const struct server *s, uint64_t id);
 
 #endif

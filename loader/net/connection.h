@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A connection to one client, whatever transport is below it: read, writev, finish, close.  TCP,
- * Unix sockets and TLS (tls.h) are a table of these functions each.
+ * A connection to one client, over any transport: read, writev, finish, close.  TCP, Unix sockets
+ * and TLS (tls.h) are a table of these functions each.
  */
 #ifndef XKV_CONNECTION_H
 #define XKV_CONNECTION_H
@@ -18,7 +18,7 @@ struct connection;
 
 /* None of them blocks.  Errors are those of the system calls of these names: -1 and errno. */
 struct transport {
-	/* 0: the peer has closed its side.  EPROTO: the peer, or somebody else, violates TLS. */
+	/* 0: the peer has closed its side.  EPROTO: the peer, or an attacker, violates TLS. */
 	ssize_t (*read)(struct connection *conn, void *buffer, size_t len);
 	ssize_t (*writev)(struct connection *conn, const struct iovec *iov, int count);
 	/*
@@ -30,12 +30,12 @@ struct transport {
 	void (*close)(struct connection *conn);
 };
 
-/* What TLS has written and the socket has not taken: bytes[sent..len). */
+/* Bytes that TLS has written but the socket has not accepted: bytes[sent..len). */
 struct held {
 	int fd;	     /* not owned */
 	char *bytes; /* owned; NULL = there are none */
 	size_t sent, len;
-	size_t taken; /* of writev()'s bytes those that wait here; returned as written when sent */
+	size_t taken; /* of writev()'s bytes those that are kept here; reported as written once sent */
 };
 
 /* Embedded in its owner. */
@@ -46,11 +46,11 @@ struct connection {
 	/* Of TLS; else zero. */
 	struct ssl_st *ssl;    /* owned */
 	struct held *held;     /* owned */
-	bool more;	       /* there may be more to read, of which polling `fd` says nothing */
+	bool more;	       /* there may be more to read, which polling `fd` does not report */
 	bool read_needs_write; /* the last read waits until fd is writable */
 	bool write_needs_read; /* the last write waits until fd is readable */
-	int broken;	       /* errno after which nothing is possible any more, 0 = none */
-	const char *error;     /* what broke it, if it was TLS (EPROTO); static */
+	int broken;	       /* errno of a fatal error, 0 = none */
+	const char *error;     /* what was wrong, if it was TLS (EPROTO); static */
 
 	struct sockaddr_storage *peer; /* owned; NULL = the kernel knows it */
 };
@@ -66,14 +66,14 @@ void connection_unix(struct connection *conn, int fd);
 bool connection_is_unix(const struct connection *conn);
 
 /*
- * Takes over one end of a non-blocking pair of sockets, whose other end xkvd has itself, for a
- * client at this address.  False, and the socket is closed: no memory.
+ * Takes over one end of a non-blocking socket pair, whose other end is xkvd's own, for a client at
+ * this address.  False, and the socket is closed: no memory.
  */
 bool connection_pair(struct connection *conn, int fd, const struct sockaddr_storage *peer);
 
 /*
- * Over TCP one that has shut down its sending side looks like one that has closed the connection:
- * PEER_MAY_BE_GONE.
+ * Over TCP a peer that has shut down its sending side looks like one that has closed the
+ * connection: PEER_MAY_BE_GONE.
  */
 enum peer_state { PEER_THERE, PEER_SENDS_NO_MORE, PEER_MAY_BE_GONE, PEER_GONE };
 enum peer_state connection_peer(const struct connection *conn);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connections that the driver may answer on (bpf/tcp.h): which, up to where, and which commands.
+ * Connections that the driver may answer on (bpf/tcp.h): which, at which position, and which
+ * commands.
  *
  * A flow is made for a connection that has sent some commands that the driver could have answered.
- * From then on the connection is published before each write that answers all that was read, and
- * taken back before anything is sent that no command has asked for, or when what the driver does
- * not know has changed.  A worker that has its own lock (worker.h) may publish its clients' flows,
- * and take them back; the rest is for whoever has all locks.
+ * From then on the position is published before each write that answers all that was read, and
+ * withdrawn before a message is sent that is not a reply, or when state that the driver does not
+ * know has changed.  A worker with its own lock (worker.h) may publish and withdraw its clients'
+ * flows; the other functions need all locks.
  */
 #ifndef XKV_FLOWS_H
 #define XKV_FLOWS_H
@@ -32,7 +33,7 @@ struct flow {
 	uint32_t owner;		/* its place among the owners; 0 = none */
 	uint64_t id;
 	unsigned int rounds;  /* in which it could have been answered there, before it is made */
-	bool unfit;	      /* the connection is none that the driver sees */
+	bool unfit;	      /* the driver does not see this connection */
 	unsigned int checked; /* the count of flows_missed() when nothing was out of order */
 	struct xkv_flow_key key;
 };
@@ -47,19 +48,19 @@ struct flows *flows_new(int map, struct xkv_owner *owners);
 void flows_free(struct flows *all);
 
 /*
- * A connection has no command left to be answered but by `unsent` bytes that are about to be
- * written, and may be answered in the driver with these rights.
+ * All commands of a connection are answered, by bytes of which `unsent` are about to be written:
+ * the driver may answer it with these rights.
  */
 void flow_publish(struct flows *all, struct flow *f, int fd, size_t unsent,
 		  const struct flow_rights *rights);
 /* From the next request on, xkvd answers this connection, or all of them. */
 void flow_take_back(struct flows *all, struct flow *f);
 void flows_take_back(struct flows *all);
-/* Segments may have passed that the driver has not seen. */
+/* The driver may have missed segments. */
 void flows_missed(struct flows *all);
 /* The connection is closed. */
 void flow_end(struct flows *all, struct flow *f);
-/* When the driver has answered last, monotonic ns; 0 = never.  And how often. */
+/* When the driver last answered, monotonic ns, 0 = never; and how often. */
 uint64_t flow_used_ns(const struct flows *all, const struct flow *f);
 uint64_t flow_requests(const struct flows *all, const struct flow *f);
 /* What it has answered then: enum xkv_tcp_command. */

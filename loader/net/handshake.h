@@ -5,7 +5,7 @@
  * and of too many the oldest is closed.  All handshakes of a worker share a slice of time in each
  * round of the event loop.
  *
- * Used by whoever has the lock of the server (worker.h).
+ * The caller holds the lock of the server (worker.h).
  */
 #ifndef XKV_HANDSHAKE_H
 #define XKV_HANDSHAKE_H

@@ -10,14 +10,14 @@
 
 void listeners_init(struct server *s);
 
-/* From now on clients are accepted, or not any more. */
+/* Starts or stops accepting clients. */
 void listeners_start(struct server *s);
 void listeners_stop(struct server *s);
 
-/* Also removes the file of a Unix socket, unless another xkvd has that now. */
+/* Also removes the file of a Unix socket, unless another xkvd has taken it over. */
 void listeners_close(struct server *s);
 
-/* Is every address listened on that the interface gets?  Not if `bind` names addresses. */
+/* Does xkvd listen on every new address of the interface?  Not if `bind` names addresses. */
 bool listeners_follow(const struct server *s);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /*
- * Writes a clause to put behind "Address already in use": which process of this network namespace
+ * Writes a clause to append to "Address already in use": which process of this network namespace
  * uses the port, if that can be seen, and what to do.
  */
 void port_hint(char *text, size_t len, bool tcp, unsigned int port);

@@ -28,7 +28,7 @@ struct durations;
 struct executor;
 
 struct server_options {
-	const struct config *cfg;	 /* not owned; until `adopt` is called with another */
+	const struct config *cfg;	 /* not owned; valid until `adopt` is called with another */
 	struct store *store;		 /* not owned */
 	const struct executor *executor; /* what executes commands, not owned */
 	const struct attach *attach;	 /* one for each interface, for INFO; not owned */
@@ -44,7 +44,7 @@ struct server_options {
 	 * may.  The function may be NULL.
 	 */
 	const char *(*refuse)(void *arg, const struct sockaddr *peer);
-	/* Without `bind`: are this link's addresses listened on?  NULL = of no link. */
+	/* Without `bind`: does xkvd listen on the addresses of this link?  NULL = of no link. */
 	bool (*listens)(void *arg, unsigned int ifindex);
 	void *net_arg; /* of both */
 };
@@ -57,13 +57,13 @@ struct server *server_new(const struct server_options *options, char *err, size_
 void server_free(struct server *s);
 
 struct udp;
-/* Whose replies may have to wait for the disk; stays the caller's. */
+/* The datagrams whose replies may have to wait for the disk; stays the caller's. */
 void server_use_udp(struct server *s, struct udp *udp);
 
 struct flows;
 /* From now on the driver answers clients, too (flows.h); `flows` stays the caller's. */
 void server_use_flows(struct server *s, struct flows *flows);
-/* Resets the connections that it has answered: what they would get now is not to be trusted. */
+/* Resets the connections that it has answered, since segments may have passed untranslated. */
 void server_reset_answered(struct server *s);
 
 /*
@@ -80,9 +80,8 @@ int server_listen(struct server *s, char *err, size_t err_len);
 void server_follow_addresses(struct server *s);
 
 /*
- * A client that has come by another way, from this address: it is admitted, or turned away, as if
- * it had connected by TCP.  `fd` is an end of a non-blocking pair of sockets, and is the server's
- * from now on.
+ * A client at this address that has not connected by TCP: it is admitted or refused as if it had.
+ * `fd` is one end of a non-blocking socket pair, and is the server's from now on.
  */
 void server_adopt(struct server *s, int fd, const struct sockaddr_storage *peer);
 
@@ -91,7 +90,7 @@ void server_adopt(struct server *s, int fd, const struct sockaddr_storage *peer)
  * true also once in each round of the loop, which then does not wait.  The fd must be non-blocking
  * and cb must bound what it does in one call.  0 or -ENOMEM.
  *
- * With USES_NO_CONTEXT cb does without the store context (server_ctx()), and is also called in the
+ * With USES_NO_CONTEXT cb does not use the store context (server_ctx()), and is also called in the
  * middle of a command: while a script takes long.
  */
 enum extra_use { USES_CONTEXT, USES_NO_CONTEXT };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What there is once per process: options, listeners, and what INFO reports of the whole server.
- * For net/ and what is above it; main() needs server.h only.  Changed by the worker that has all
- * locks (worker.h), and read by those who have their own.
+ * The state that exists once per process: options, listeners, and figures of INFO about the whole
+ * server.  For net/ and the rooms above it; main() needs server.h only.  A worker with all locks
+ * (worker.h) changes it, one with its own lock may read it.
  */
 #ifndef XKV_SERVER_STATE_H
 #define XKV_SERVER_STATE_H
@@ -27,7 +27,7 @@ struct listener {
 struct metrics;
 struct extra; /* a watcher of server_add_fd() or server_add_timer() */
 
-/* A counter at the last look, and how much it grew in a second since the one before. */
+/* A counter at the last sample, and its growth per second since the previous one. */
 struct rate {
 	uint64_t count;
 	double per_second;
@@ -40,24 +40,24 @@ struct server {
 	struct worker *worker[WORKERS_MAX]; /* owned */
 	unsigned int worker_count;
 	pthread_mutex_t lock;	/* held before the locks of other workers are taken: worker.h */
-	struct worker *running; /* has all of them; NULL = nobody has */
+	struct worker *running; /* the worker that has all of them; NULL = none */
 	unsigned int waiting;	/* for them */
 	uint64_t taken;		/* how often they were taken */
-	struct caller *busy;	/* in whose command worker_yield() serves others; NULL = none */
-	bool yielded;		/* it has, and what could not go on meanwhile has to */
-	struct ev_loop *loop;	/* the first worker's, for the watchers below */
+	struct caller *busy;	/* worker_yield() serves others during its command; NULL = none */
+	bool yielded; /* it has served others: callers that had to wait have to be resumed */
+	struct ev_loop *loop; /* the first worker's, for the watchers below */
 	struct listener listeners[MAX_LISTENERS];
 	unsigned int listener_count;
-	unsigned int fds_besides;    /* file descriptors that clients leave to others */
+	unsigned int fds_besides;    /* file descriptors reserved for others than clients */
 	struct ssl_ctx_st *tls;	     /* for new connections; NULL without `tls-port` */
 	struct ssl_ctx_st *tls_next; /* of a configuration that is being set */
 	bool following_addresses;    /* a port that is in use may be one of our own listeners */
 	ev_timer accept_pause;
 	struct housekeeping *housekeeping; /* housekeeping/housekeeping.h; NULL = none yet */
-	struct waiters saves;		   /* those who have sent SAVE */
+	struct waiters saves;		   /* callers that wait in SAVE */
 	struct waiters log_waiters;	   /* WAITAOF */
 	struct waiters late_waiters;	   /* commands that write, while `writes_wait` */
-	struct waiters room_waiters;	   /* those that begin again when there is room */
+	struct waiters room_waiters;	   /* those that start again when there is room */
 	struct extra *extras;
 	uint64_t last_client_id;
 	struct udp *udp;       /* not owned; NULL = not yet */
@@ -66,18 +66,18 @@ struct server {
 	double started;	       /* by monotonic_seconds() */
 	uint64_t memory_whole; /* bytes: of the machine, or of our cgroup */
 	size_t tracked_bytes;  /* of CLIENT TRACKING's table; of commands/ */
-	/* whether memory was short when it was last looked at, and what clients and table took */
+	/* whether memory was short at the last check, and the memory of clients and table then */
 	bool memory_short;
 	uint64_t memory_seen_ns;
 	size_t memory_seen_at;
 	uint64_t memory_peak; /* bytes of the store, as info_sample() has seen them */
 	double sampled_at;    /* the last info_sample(), by monotonic_seconds() */
 	struct rate operations, input, output; /* commands and UDP operations; bytes over TCP */
-	/* of what stands before the executor; NULL = nothing does */
+	/* state of the executor in front of ours (loader/proxy/); NULL = there is none */
 	void (*figures)(struct metrics *m, struct server *s);
-	char version[32];	   /* that HELLO tells, of a server behind this one; "" = our own */
-	char run_id[41];	   /* random, another one after each start */
-	uint64_t stat_base[STATS]; /* what CONFIG RESETSTAT has found */
+	char version[32]; /* version in HELLO, of the server behind this one; "" = our own */
+	char run_id[41];  /* random, another one after each start */
+	uint64_t stat_base[STATS]; /* counters at CONFIG RESETSTAT */
 	struct log_rate refused;   /* connections, by address */
 	/* the last snapshot failed (stop-writes-on-bgsave-error), or the log cannot be written */
 	bool writes_refused;
@@ -86,7 +86,7 @@ struct server {
 	bool writes_wait;    /* the disk is late (writelog_is_late()), but may come back soon */
 	bool replies_wait;   /* for the disk: appendfsync always */
 	bool expiry_off;     /* DEBUG SET-ACTIVE-EXPIRE 0 */
-	bool stopping;	     /* nothing is executed any more */
+	bool stopping;	     /* no more commands are executed */
 	bool succeeded;	     /* another xkvd has the sockets */
 	bool ended;	     /* workers end their loops */
 	/* executor.server_bytes, used by database/ only */
@@ -98,13 +98,13 @@ int server_configure(struct server *s, const struct config_pair *pairs, unsigned
 		     unsigned int *failed, char *err, size_t err_len);
 
 /*
- * Users come and go at run time, and whether UDP is open depends on them: to be called before there
- * is one who closes it, with the name, and after the last of these has gone, with NULL.  0, or
+ * Users change at run time, and whether UDP is open depends on them: to be called with the name
+ * before there is a user that closes it, and with NULL after the last of these is gone.  0, or
  * -errno with a sentence; then nothing has changed.
  */
 int server_close_udp(struct server *s, const char *user, char *err, size_t err_len);
 
-/* The TCP port to tell others: that of TLS where there is no other. */
+/* The TCP port to announce: that of TLS if there is no other. */
 static inline unsigned int server_port(const struct server *s)
 {
 	return s->cfg->port ? s->cfg->port : s->cfg->tls_port;
@@ -116,16 +116,16 @@ unsigned int server_clients_possible(const struct server *s, unsigned int wanted
 /* Adds the counters of all workers and of the store up, since the start. */
 void server_stats(const struct server *s, uint64_t stat[STATS]);
 unsigned int server_client_count(const struct server *s);
-/* Bytes that all clients take. */
+/* Memory of all clients in bytes. */
 size_t server_client_memory(const struct server *s);
 
 /*
  * Is only the reserve left of the memory of the machine, or of our cgroup?  The store does not use
- * it, and the kernel would end xkvd if clients did.  Looked at again soon, and after some more
- * bytes: it takes some files of /proc and /sys.
+ * it, and the kernel would kill xkvd if clients did.  The result is cached for a short time, and
+ * for some bytes, since it takes reading files of /proc and /sys.
  */
 bool server_memory_is_low(struct server *s);
-/* What clients, and what is remembered for them, may take of the reserve then. */
+/* The part of the reserve that clients and the tracking table may take then. */
 uint64_t server_spare_memory(const struct server *s);
 
 #endif

@@ -25,14 +25,14 @@ TAILQ_HEAD(subscriptions, subscription);
 
 struct session {
 	struct reply reply; /* to be sent, in the protocol that HELLO chose */
-	struct reply held;  /* messages for which an unfinished command has to be replied first */
-	bool composing;	    /* its reply is being put together, and may be dropped: the same */
+	struct reply held;  /* messages that wait for the reply of an unfinished command */
+	bool composing;	    /* its reply is being composed, and may be dropped: the same */
 	enum reply_skip skip;
 	bool authenticated;
 	const struct acl_user *user; /* NULL = the default one; acl/acl.h */
 	bool no_evict;		     /* CLIENT NO-EVICT */
 	bool no_touch;		     /* CLIENT NO-TOUCH */
-	bool monitor;		     /* has sent MONITOR: is told of all commands */
+	bool monitor;		     /* has sent MONITOR: gets all commands */
 	unsigned int db;	     /* that SELECT chose */
 	bool multi;		     /* has sent MULTI: commands are queued until EXEC or DISCARD */
 	char *name, *lib_name, *lib_version; /* owned, NULL = none */
@@ -41,7 +41,7 @@ struct session {
 		struct subscriptions list; /* the oldest first; owned by pubsub/pubsub.c */
 		unsigned int count;
 	} subscribed[TOPIC_KINDS];
-	size_t subscription_memory; /* bytes, as if nobody else had subscribed */
+	size_t subscription_memory; /* bytes, as if it were the only subscriber */
 };
 
 /* `limit` of the outbox in bytes, 0 = none. */

@@ -22,13 +22,13 @@ enum counter {
 	STAT_ACL_COMMAND,
 	STAT_ACL_KEY,
 	STAT_ACL_CHANNEL,
-	STAT_CONFLICTS, /* tries of transactions that are repeated: somebody changed a key */
+	STAT_CONFLICTS, /* repeated tries of transactions: another client changed a key */
 	STAT_ALONE_NS,	/* in which all other workers had to wait */
 	STAT_BYTES_IN,
 	STAT_BYTES_OUT,
-	STAT_UDP_LATE,	  /* datagrams that have waited for too long */
-	STAT_UDP_SOURCE,  /* datagrams that claim to come from ourselves */
-	STAT_UDP_CROWDED, /* changes beyond those whose replies wait for the disk */
+	STAT_UDP_LATE,	  /* datagrams that have waited too long */
+	STAT_UDP_SOURCE,  /* datagrams with our own source address */
+	STAT_UDP_CROWDED, /* changes that were dropped because too many replies wait for the disk */
 	STAT_READS,	  /* calls that brought or sent something */
 	STAT_WRITES,
 	/* counted by the store, for both front ends */
@@ -44,7 +44,7 @@ enum counter {
 #define TIME_STEPS   8		       /* of an octave: a percentile is exact to 1/8 */
 #define TIME_BUCKETS (40 * TIME_STEPS) /* up to 2^40 ns, 18 minutes */
 
-/* What something took, each time since the start. */
+/* Durations of one kind of event, since the start. */
 struct durations {
 	uint64_t count, ns;
 	uint64_t times[TIME_BUCKETS]; /* by their duration: see time_bucket() */
@@ -62,7 +62,7 @@ static inline unsigned int time_bucket(uint64_t ns)
 	return bucket < TIME_BUCKETS ? bucket : TIME_BUCKETS - 1;
 }
 
-/* The duration in ns that this bucket ends before. */
+/* The upper bound of this bucket in ns, exclusive. */
 static inline uint64_t time_bucket_end(unsigned int i)
 {
 	unsigned int octave = i / TIME_STEPS;

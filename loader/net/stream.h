@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The byte stream of a client: its connection, the watchers of the event loop, and what was read
- * and not yet executed.
- *
- * An idle client has no buffer: input is read into one that all clients of a worker share, and only
- * what is left of an incomplete command moves into a buffer of the client's own.
+ * The byte stream of a client: its connection, the watchers of the event loop, and input that is
+ * not yet executed.  An idle client has no buffer: all clients of a worker read into a shared one,
+ * and only an incomplete command moves into the client's own buffer.
  */
 #ifndef XKV_STREAM_H
 #define XKV_STREAM_H
@@ -41,11 +39,11 @@ static inline char *stream_command(const struct stream *s)
 	return s->in.data + s->in.pos;
 }
 
-/* Makes room to read into, in `shared` (`shared_bytes`) if nothing is left.  False: no memory. */
+/* Makes room to read into, in `shared` (`shared_bytes`) if no input is left.  False: no memory. */
 bool stream_make_room(struct stream *s, char *shared, size_t shared_bytes);
 /*
- * After a round: what is not yet executed leaves the shared buffer, and memory that is not needed
- * any more is freed.  False: no memory.
+ * After a round: moves input that is not yet executed out of the shared buffer, and frees memory
+ * that is no longer needed.  False: no memory.
  */
 bool stream_keep_rest(struct stream *s);
 /* Frees the buffer and the parser; the connection and the watchers are the caller's. */

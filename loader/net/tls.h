@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * TLS by OpenSSL: contexts, which are made from a configuration, and connections, whose transport
- * encrypts what that of TCP carries.  Nothing here blocks but the reading of files.
+ * TLS by OpenSSL: contexts, which are made from a configuration, and connections, which encrypt
+ * over a TCP connection.  Nothing here blocks except reading files.
  */
 #ifndef XKV_TLS_H
 #define XKV_TLS_H
@@ -25,18 +25,18 @@
 SSL_CTX *tls_context_new(const struct config *cfg, char *err, size_t err_len);
 
 /*
- * Makes a TCP connection one with TLS, whose handshake is still to be done.  0 or -ENOMEM: then it
- * is as before.
+ * Turns a TCP connection into one with TLS, whose handshake is still to be done.  0 or -ENOMEM:
+ * then it is unchanged.
  */
 int tls_start(struct connection *conn, SSL_CTX *context);
 
-/* The same for connections that we make: to a server that one of these authorities certifies. */
+/* The same for outgoing connections: to a server certified by one of these authorities. */
 SSL_CTX *tls_client_context_new(const struct config *cfg, char *err, size_t err_len);
-/* Makes a TCP connection to this host, a name or an address, one with TLS; as tls_start(). */
+/* As tls_start(), for a TCP connection to this host, a name or an address. */
 int tls_connect(struct connection *conn, SSL_CTX *context, const char *host);
 
 enum tls_step { TLS_DONE, TLS_WANTS_READ, TLS_WANTS_WRITE, TLS_FAILED };
-/* Goes on with the handshake.  After TLS_FAILED connection_error() says why. */
+/* Continues the handshake.  After TLS_FAILED connection_error() says why. */
 enum tls_step tls_handshake(struct connection *conn);
 
 #endif

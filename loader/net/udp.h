@@ -17,11 +17,11 @@ struct udp_socket {
 	struct udp_batch *batch; /* owned */
 };
 
-/* A datagram that is answered later, or its reply. */
+/* A datagram whose reply is sent later, or that reply. */
 struct udp_kept {
 	STAILQ_ENTRY(udp_kept) next; /* of replies */
-	bool durable;		     /* it was asked for: whatever `appendfsync` says */
-	uint64_t position;	     /* in the change feed: the disk has to have the log up to it */
+	bool durable;		     /* the request asked for it: whatever `appendfsync` says */
+	uint64_t position;	     /* in the change feed: the log has to be on disk up to it */
 	const struct udp *udp;
 	int fd;
 	struct sockaddr_in6 from;
@@ -33,9 +33,9 @@ struct udp_kept {
 
 struct udp {
 	/*
-	 * Does the reply to a request have to wait, so that it is kept for kept(), and answered by
-	 * udp_send() later?  NULL: none has to.  kept() also gets changes that the upstream makes
-	 * (`up`), which are not to be executed again.
+	 * Does the reply to a request have to wait?  Then the datagram is passed to kept(), and
+	 * answered later by udp_send().  NULL: no reply waits.  kept() also gets changes that the
+	 * upstream makes (`up`), which must not be executed again.
 	 */
 	bool (*holds)(void *arg, const char *request, size_t len, const char *reply,
 		      size_t reply_len);
@@ -48,7 +48,7 @@ struct udp {
 	STAILQ_HEAD(udp_held, udp_kept) held; /* replies that wait for the disk; owned */
 	unsigned int held_count;
 	size_t held_bytes;
-	bool check_link; /* the sockets are bound to all addresses: only our links count */
+	bool check_link; /* the sockets are bound to all addresses: only our links are served */
 	unsigned int count;
 	struct udp_socket socket[UDP_SOCKETS_MAX];
 };
@@ -64,7 +64,7 @@ void udp_close(struct udp *udp);
 
 /* Executes it: the length of the reply in `reply` (XKV_PAYLOAD_MAX4 bytes), 0 if there is none. */
 size_t udp_execute(const struct udp_kept *d, char *reply);
-/* The same of a change that the upstream has made: copies of it get this reply. */
+/* The same for a change that the upstream has made: copies of it get this reply. */
 void udp_record(const struct udp_kept *d, const char *reply, size_t len);
 /* Sends a reply. */
 void udp_send(const struct udp_kept *d, const char *reply, size_t len);
@@ -76,12 +76,12 @@ void udp_send(const struct udp_kept *d, const char *reply, size_t len);
  */
 bool udp_send_held(struct udp *udp);
 
-/* The first operation of a request, which the engine has found to be right. */
+/* The first operation of a request that the engine has checked. */
 const struct xkv_op *udp_first_op(const char *request);
-/* The result at *at of a reply, and where the next one is.  False: there is none. */
+/* The result at *at of a reply; advances *at to the next one.  False: there is none. */
 bool udp_next_result(const char *reply, size_t len, size_t *at, struct xkv_result *r);
 
-/* Answers what was read and waits for its turn: before an end. */
+/* Answers datagrams that were read and wait for their turn: before exiting. */
 void udp_finish(const struct udp *udp);
 
 /* To be called when our addresses may have changed. */
@@ -89,7 +89,7 @@ void udp_follow_addresses(const struct udp *udp);
 
 /*
  * Answers what has arrived on the struct udp_socket, for about a millisecond.  True: there is more,
- * which nothing tells of, so it has to be called again after others had their turn.
+ * without an event, so it has to be called again after others had their turn.
  */
 bool udp_readable(void *socket);
 

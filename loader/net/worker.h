@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A worker is what there is once per thread: an event loop, the clients that it serves, and what
- * they share (the read buffer, the store context, the slice of time for long commands, counters).
- * What there is once per process is in server_state.h.
+ * A worker is a thread's event loop with the clients that it serves, and the state that they share
+ * (the read buffer, the store context, the slice of time for long commands, counters).  The state
+ * of the process is in server_state.h.
  *
- * Each has a lock, which it holds but while its loop waits for events.  With its own lock a worker
- * reads from its clients, executes their plain commands (each about one key, and with no effect
- * but on the store: database/commands.c has the rule), and sends the replies; other workers do the
- * same meanwhile.  All else is done with all locks (worker_take_all()), so by one worker at a time,
- * which may use what there is once per process, and the clients of other workers, whom it wakes up
- * (worker_wake()).  "The lock of the server" in other files are all locks.
+ * Each worker has a lock, which it holds except while its loop waits for events.  Under its own
+ * lock a worker reads from its clients, executes their plain commands (each about one key, and with
+ * no effect except on the store: database/commands.c has the rule), and sends the replies; other
+ * workers do the same meanwhile.  Everything else needs all locks (worker_take_all()), so one
+ * worker at a time does it, which may use the state of the process and the clients of other
+ * workers, which it wakes (worker_wake()).  In other files "the lock of the server" means all
+ * locks.
  *
- * With its own lock a worker uses its loop, clients, callers, store context and counters.  Of the
- * rest it reads what is changed with all locks only, and uses what says that it is thread safe.
+ * Under its own lock a worker uses its loop, clients, callers, store context and counters.  Of
+ * other state it may read what is changed under all locks only, and use what is documented as
+ * thread safe.
  *
  * Locks are given back, and taken again, between two events, before a command that needs all, and
  * in calls that read or send the bytes of a client, or take milliseconds for a TLS handshake
@@ -72,11 +74,11 @@ struct worker {
 	size_t read_used;	    /* bytes of it that queued operations refer to */
 	struct client_list clients; /* by last activity, the oldest first; owned */
 	unsigned int client_count;
-	struct handshakes handshakes; /* of those who are no clients yet */
+	struct handshakes handshakes; /* of connections that are not clients yet */
 	size_t client_memory;	      /* bytes that the clients take */
-	size_t client_memory_peak;    /* since memory was given back to the system */
+	size_t client_memory_peak;    /* since memory was returned to the system */
 	struct turns ready, working;  /* the latter: with a command in progress */
-	/* those that wait for the disk (client.held_until), then those whose round has to end */
+	/* clients that wait for the disk (client.held_until), then those whose round has to end */
 	struct client_list unsent;
 	unsigned int unsent_count; /* the latter */
 	bool hurries;		   /* thread_hurries() */
@@ -95,9 +97,9 @@ struct worker {
 	 * that commands took was measured
 	 */
 	uint64_t now_ns;
-	uint64_t messages;	    /* sent to clients, and what took as long; only grows */
-	uint64_t stat[STATS];	    /* only grow */
-	struct durations datagrams; /* of the first worker: what the driver has left to us */
+	uint64_t messages;    /* sent to clients, or other work that takes as long; only grows */
+	uint64_t stat[STATS]; /* only grow */
+	struct durations datagrams; /* of the first worker: passed up by the driver */
 	struct error_counts errors; /* since CONFIG RESETSTAT */
 	const struct executor *executor;
 	/* executor.worker_bytes, used by database/ only */
@@ -114,55 +116,58 @@ void worker_free(struct worker *w);
 int workers_start(struct server *s);
 void workers_end(struct server *s);
 
-/* What others have changed of this worker's loop, or of its clients, is seen to. */
+/*
+ * Wakes the worker's thread, so that it handles changes that another worker has made to its loop or
+ * its clients.
+ */
 void worker_wake(struct worker *w);
 
 /*
- * Takes all locks, until the next worker_leave() or the end of the event.  Returns whether others
- * may have run before it had them: they may have added to outboxes, and have marked clients `dead`.
- * What clients have queued was executed before.  Not within a command.
+ * Takes all locks, until the next worker_leave() or the end of the event.  Returns whether other
+ * workers may have run before it had them: they may have added to outboxes, and marked clients
+ * `dead`.  Queued operations were executed before.  Not within a command.
  */
 bool worker_take_all(struct worker *w);
 
-/* Has it all locks, or is there no other? */
+/* Has it all locks, or is it the only worker? */
 bool worker_is_alone(const struct worker *w);
 
 /*
- * Lets others run during a system call for a client of this worker, if all are held up or somebody
- * waits for all locks, or what is done `takes_long`; worker_return() has the worker's own lock
- * again.  As worker_take_all().
+ * Lets other workers run during a system call for a client of this worker, if this one has all
+ * locks, another one waits for them, or the call `takes_long`; worker_return() takes the worker's
+ * own lock again.  Otherwise as worker_take_all().
  */
 void worker_leave(struct worker *w, bool takes_long);
 void worker_return(struct worker *w);
 
 /*
- * Gives a client a turn, behind those that wait already.  Clients with a long command in progress
- * share one slice of time per round.
+ * Queues a client for a turn.  Clients with a long command in progress share one slice of time per
+ * round.
  */
 void worker_enqueue(struct worker *w, struct client *c, bool long_command);
 void worker_dequeue(struct worker *w, struct client *c);
 
-/* Executes what clients have queued in their turns.  Not within a command. */
+/* Executes the operations that clients have queued in their turns.  Not within a command. */
 void worker_flush(struct worker *w);
 
 /*
- * Ends a client's round before the loop waits again.  Replies are sent when all clients that are
- * ready have had their turn, or much waits: the first reply wakes a peer up that then finds more.
+ * Ends a client's round before the loop waits again.  Replies are sent when all ready clients have
+ * had their turn, or many bytes wait: a peer that the first reply wakes up then finds more.
  */
 void worker_send(struct worker *w, struct client *c);
 void worker_unsend(struct worker *w, struct client *c);
 
 /*
  * Postpones commands for `ms`; a pause that is in force may become longer and stricter.  The
- * executor decides for each command, and has it wait for `waiters`.
+ * executor decides for each command, and makes it wait for `waiters`.
  */
 void workers_pause(struct server *s, uint64_t ms, bool all);
-/* Ends a pause: what it has held back is executed. */
+/* Ends a pause: commands that it has held back are executed. */
 void workers_unpause(struct server *s);
 
 /*
- * In the middle of a command of `c`: handles what has happened meanwhile, but nothing of `c` itself
- * and nothing that uses the store context.  The executor has to refuse commands that would.
+ * In the middle of a command of `c`: handles events that have arrived, except those of `c` itself
+ * and those that use the store context.  The executor has to refuse commands that would use it.
  */
 void worker_yield(struct caller *c);
 

@@ -3,9 +3,9 @@
  * A cut: all keys as they were at one moment, while both front ends go on changing them.
  *
  * The moment is a position in the change feed (feed.h).  Each key that existed then is reported
- * once, by whoever comes first: a walk over the index, or the first change after it, which leaves
- * the entry as it was before in the feed.  So nothing is copied but what changes, once, and nobody
- * waits.  docs/design.md (Snapshots) says why no key is missed or met twice.
+ * once, by the first of two: a walk over the index, or the first change after the moment, which
+ * copies the old entry into the feed.  So only entries that change are copied, each once, and no
+ * client waits.  docs/design.md (Snapshots) says why no key is missed or met twice.
  */
 #ifndef XKV_CUT_H
 #define XKV_CUT_H
@@ -14,26 +14,26 @@
 
 #include "store.h"
 
-/* What is done with it, by the thread that calls store_cut(). */
+/* The user of a cut: functions that store_cut() calls in its caller's thread. */
 struct cut_user {
 	/*
-	 * The moment: returns feed_head(), taken while what else belongs to it is held still, such
-	 * as functions.  SWAPDB is.
+	 * Chooses the moment: returns feed_head(), read while other state that belongs to the cut,
+	 * such as functions, cannot change.  SWAPDB is already held off.
 	 */
 	uint64_t (*moment)(void *arg);
-	/* The next key, valid during the call; in any order; ends the cut by other than 0. */
+	/* The next key, in any order, valid during the call; a value other than 0 ends the cut. */
 	store_scan_fn *key;
 	void *arg;
 };
 
 /*
- * Reports the keys of the moment that it chooses.  `key` should not block: what changes waits in
- * the feed, and no longer fits if that takes long; then clients wait.  0; the value of `key`;
+ * Reports the keys of the moment that user->moment() chooses.  `key` should not block: old entries
+ * queue up in the feed meanwhile, and when it is full, clients wait.  0; the value of `key`;
  *
- *   -EAGAIN   a transaction was too large to leave what it replaced: from the beginning, please
+ *   -EAGAIN   a transaction's old entries did not fit the feed: start again
  *   -EBUSY    a key could not be read for seconds
  *   -EALREADY there is one in progress
- *   -ESTALE   xkvd stood still for so long that changes were lost
+ *   -ESTALE   xkvd was stopped for so long that changes were lost
  *   -EUSERS   the feed has no place for another reader; or -ENOMEM, -errno
  */
 int store_cut(struct store_ctx *ctx, const struct cut_user *user);

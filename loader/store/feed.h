@@ -8,8 +8,8 @@
  *   feed_trim()  gives back what all readers have read
  *
  * No record is lost: without room in the ring a change waits.  So readers have to go on reading,
- * and a thread that reads must not change the store.  Only if xkvd is gone, and with it all that
- * its readers tell, changes go on without records: feed_ends_with_xkvd().
+ * and a thread that reads must not change the store.  Only if xkvd is gone, and all its readers
+ * serve its own clients, do changes go on without records: feed_ends_with_xkvd().
  *
  * The ring is pinned with the store.  A reader of an xkvd that was killed keeps its position, and
  * goes on there if the next xkvd opens one of the same name before feed_adopted().
@@ -46,50 +46,51 @@ struct feed_change {
 	uint64_t bucket;    /* of FEED_BEFORE: where in the index the key is */
 };
 
-/* `what` of something that is no change, but to be told in order with them: store_txn_note(). */
+/*
+ * `what` of a note, which is not a change but is reported in order with changes: store_txn_note().
+ */
 #define FEED_NOTE XKV_FEED_NOTHING
 
 /*
- * Begins to listen.  `name` has at most 23 characters, and is not in use.  Every change that begins
- * after the call has returned will be read.  *resumed: the name was an earlier xkvd's, and nothing
- * was lost since.  0; -ENOSPC: XKV_FEED_READERS are open; -EEXIST; -ENOMEM or -errno.  Waits for
- * grace periods, some ten milliseconds.  Thread safe.
+ * Opens a reader.  `name` has at most 23 characters, and is not in use.  The reader gets every
+ * change that begins after the call has returned.  *resumed: an earlier xkvd had a reader of this
+ * name, and no change was lost since.  0; -ENOSPC: XKV_FEED_READERS are open; -EEXIST; -ENOMEM or
+ * -errno.  Waits for grace periods, some ten milliseconds.  Thread safe.
  */
 int feed_open(struct store *st, const char *name, struct feed_reader **out, bool *resumed);
 
 /*
- * This reader's changes are for clients of xkvd: once xkvd has ended, nobody misses them.  If that
- * holds for all readers, the ring is full, and xkvd has shown no sign of life for
- * XKV_FEED_ALIVE_NS, the programs stop recording changes instead of refusing them.  For any other
- * reader the ring is kept until the next xkvd starts.
+ * This reader serves clients of xkvd, and is not needed once xkvd has ended.  If that holds for all
+ * readers, the ring is full, and xkvd has not trimmed it for XKV_FEED_ALIVE_NS, the programs stop
+ * recording changes instead of refusing them.  With any other reader the ring is kept until the
+ * next xkvd starts.
  */
 void feed_ends_with_xkvd(struct feed_reader *r);
 
-/* This reader wants no values: `value` is NULL, its length 0, but of FEED_BEFORE. */
+/* This reader needs no values: `value` is NULL and its length 0, except for FEED_BEFORE. */
 void feed_keys_only(struct feed_reader *r);
 
 /*
- * For snapshots (cut.h).  From now on this reader gets, behind each change of an entry that the
- * configuration says to be old, that entry as it was before; of the change itself keys only.
- * Waits for grace periods.  0 or -errno.
+ * For snapshots (cut.h).  From now on this reader gets the previous entry after each change of an
+ * entry that is old by the configuration; of the change itself only the key.  Waits for grace
+ * periods.  0 or -errno.
  */
 #define FEED_BEFORE XKV_FEED_BEFORE
 int feed_before(struct feed_reader *r);
-/* It needs no other changes any more. */
+/* It no longer needs other changes. */
 void feed_only_before(struct feed_reader *r);
 
 /*
- * This reader says itself what it has read, by feed_done(): until then the changes stay in the
- * ring, and feed_again() has them read once more.  So they are not lost before what is made of them
- * is safe.
+ * This reader acknowledges changes by feed_done(): until then they stay in the ring, and
+ * feed_again() returns to them.  So they are not lost before the reader's results are safe.
  */
 void feed_hold(struct feed_reader *r);
 void feed_done(struct feed_reader *r);
 void feed_again(struct feed_reader *r);
 
 /*
- * Goes on at a position that feed_reached() returned in an earlier xkvd, with a reader that was
- * resumed.  False: it is not in the ring any more, or not yet.
+ * Continues, with a resumed reader, at a position that feed_reached() returned in an earlier xkvd.
+ * False: the position is no longer, or not yet, in the ring.
  */
 bool feed_seek(struct feed_reader *r, uint64_t position);
 
@@ -104,58 +105,59 @@ bool feed_is_broken(const struct feed_reader *r);
  * The next change: 1, 0 if there is none at the moment, or -ENOMEM.  A change counts as read when
  * the next one is asked for: a reader that is killed gets it again.  One thread per reader.
  *
- * -ESTALE: xkvd stood still for so long that the feed was given up.  Changes were lost that have
- * taken effect before this call returned; later ones will be read.
+ * -ESTALE: xkvd was stopped for so long that the feed was given up.  Changes that took effect
+ * before this call returned were lost; later ones will be read.
  */
 int feed_next(struct feed_reader *r, struct feed_change *out);
 
 /* All changes with a position below this have been read.  By the reader's thread. */
 uint64_t feed_position(const struct feed_reader *r);
-/* The same with those that feed_next() has returned and feed_done() has not been told of. */
+/*
+ * The same, including changes that feed_next() has returned but feed_done() has not acknowledged.
+ */
 uint64_t feed_reached(const struct feed_reader *r);
 
 /* All changes that have taken effect before this call have a lower position. */
 uint64_t feed_head(const struct store *st);
 
 /*
- * Calls `fn`, or nothing for NULL, when a transaction was committed, in the thread that did it:
- * what it consists of, in the order of its operations; `count` may be 0.  Of one that sets a key
- * twice and deletes it, the feed itself has a single record, if any, with XKV_CAUSE_TXN.
- *
- * Complete if somebody listened when the transaction began.  `recorded`: it has records.
+ * Calls `fn` (NULL: nothing) when a transaction was committed, in the committing thread, with its
+ * operations in order; `count` may be 0.  (If it sets a key twice and deletes it, the feed itself
+ * has at most one record, with XKV_CAUSE_TXN.)  Complete if the feed had readers when the
+ * transaction began.  `recorded`: it has records.
  */
 typedef void feed_commit_fn(void *arg, const struct feed_change *changes, unsigned int count,
 			    bool recorded);
 void feed_on_commit(struct store *st, feed_commit_fn *fn, void *arg);
 
-/* Listens no longer.  Does nothing for NULL. */
+/* Closes the reader.  Does nothing for NULL. */
 void feed_close(struct feed_reader *r);
 /* The same, but its changes are kept in the ring, for the next xkvd. */
 void feed_leave(struct feed_reader *r);
 
 /*
- * Makes room of what all readers have read.  To be called every millisecond or so while readers are
- * open, by any thread.  Returns the bytes that became free.
+ * Frees the records that all readers have read.  To be called every millisecond or so while readers
+ * are open, by any thread.  Returns the bytes that became free.
  */
 uint64_t feed_trim(struct store *st);
 
-/* Have all readers read what is before this position?  Also if there are none.  Thread safe. */
+/* Have all readers read the records before this position?  True if there are none.  Thread safe. */
 bool feed_is_read(const struct store *st, uint64_t position);
 
 /* Bytes in the ring that the slowest reader has not read, and changes that had to wait so far. */
 void feed_load(struct store *st, uint64_t *unread, uint64_t *refused);
 
-/* Calls fn(arg, name, bytes) for each reader, with what it has not read. */
+/* Calls fn(arg, name, bytes) for each reader, with the bytes that it has not read. */
 void feed_readers(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t unread),
 		  void *arg);
 
 /* How often the feed was given up, since the ring was made. */
 uint64_t feed_given_up(const struct store *st);
 
-/* How often a transaction was too large for FEED_BEFORE, and left it out. */
+/* How often a transaction left out FEED_BEFORE records because they did not fit. */
 uint64_t feed_spoilt(const struct store *st);
 
-/* Forgets the readers of an earlier xkvd that feed_open() was not called for. */
+/* Removes the readers of an earlier xkvd that were not opened again by feed_open(). */
 void feed_adopted(struct store *st);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The guard words of a checking build (XKV_GUARDS in bpf/layout.h): the last word of each slot,
- * which no entry reaches.  BPF programs, and a kernel's maps, are not seen by sanitizers; what has
- * written beyond a slot is found by its guard.  With AddressSanitizer, xkvd's own access to a guard
- * is reported at once.  In other builds these do nothing.
+ * which no entry reaches.  Sanitizers do not see BPF programs and kernel maps; a guard detects
+ * writes beyond a slot.  With AddressSanitizer, xkvd's own access to a guard is reported at once.
+ * In other builds these do nothing.
  */
 #ifndef XKV_STORE_GUARDS_H
 #define XKV_STORE_GUARDS_H
@@ -12,16 +12,16 @@
 
 #ifdef XKV_GUARDS
 
-/* A function that may read guards: readers that find out afterwards whether it was a slot. */
+/* A function that may read guards: a reader that checks only afterwards whether it was a slot. */
 #define NO_GUARD __attribute__((no_sanitize_address))
 
 /* Writes the guards of a span that nothing refers to yet. */
 void guards_set(const struct span *s);
 
-/* The guards of a span that another xkvd has made are forbidden to this one, too. */
+/* Forbids this xkvd, too, to access the guards of a span that an earlier one has made. */
 void guards_adopt(const struct span *s);
 
-/* Ends the process if a guard was written.  The span's memory may be used for something else. */
+/* Ends the process if a guard was overwritten.  Afterwards the span's memory may be reused. */
 void guards_drop(const struct span *s);
 
 /* The same for all spans of the store. */

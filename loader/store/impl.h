@@ -18,7 +18,7 @@
  *   open.c             opens the store from the parts above (open.h)
  *
  * Locks: txn_lock is taken before all others, then counts_lock, pages_lock, units_lock; need_lock,
- * ctx_lock and hold.lock are never held together with another lock but txn_lock.  Who holds
+ * ctx_lock and hold.lock are never held together with another lock but txn_lock.  The holder of
  * txn_resize may try to take txn_lock, but does not wait for it.
  */
 #ifndef XKV_STORE_IMPL_H
@@ -36,7 +36,7 @@
 #include "lookup.h"
 #include "store.h"
 
-/* Memory for a value.  Zero-filled it is empty. */
+/* Memory for a value; zero-filled it is empty. */
 struct large {
 	char *bytes; /* owned */
 	size_t room;
@@ -51,7 +51,7 @@ struct store_ctx {
 	unsigned int first;	     /* index of request[0] in the batch map */
 	bool taken;		     /* under ctx_lock */
 	bool no_touch;		     /* store_no_touch() */
-	bool for_change;	     /* what is read is half of a change, and not counted */
+	bool for_change;	     /* the read is part of a change, and not counted */
 	uint16_t origin;	     /* store_origin() */
 	uint64_t waits_as;	     /* store_waits_as() */
 	uint8_t db;		     /* the selected database: its stored number */
@@ -110,9 +110,9 @@ struct room_want {
 
 /* room.c: for whom room is made.  Under need_lock, but for `want` while it is made, and `kept`. */
 struct room {
-	uint64_t who;	   /* whose turn it is, 0 = nobody's */
-	bool wanted;	   /* the maintenance thread has to make it; else it is there, or ... */
-	bool failed;	   /* ... cannot be had, or not soon: `who` has to see for itself */
+	uint64_t who;	   /* whose turn it is, 0 = none */
+	bool wanted;	   /* the maintenance thread has to make it; else it was made, or ... */
+	bool failed;	   /* ... cannot be made, or not soon: `who` has to retry */
 	uint64_t until_ms; /* then it is given up */
 	struct room_want want;
 	_Atomic unsigned int kept[XKV_CLASSES]; /* free slots, and units for large values */
@@ -196,7 +196,7 @@ struct sweep {
 /* The change feed. */
 struct feed {
 	struct xkv_feed *ring;	  /* mapped; NULL: nobody has listened yet */
-	pthread_mutex_t opening;  /* of who listens, and for what; is held during grace periods */
+	pthread_mutex_t opening;  /* protects the set of readers; held during grace periods */
 	pthread_mutex_t trimming; /* of `tail` */
 	unsigned int claimed;	  /* readers that are open in this process, as bits */
 	feed_commit_fn *committed;
@@ -235,7 +235,7 @@ struct store {
 	pthread_mutex_t txn_resize;  /* of the maps of its keys */
 	pthread_mutex_t counts_lock; /* for `counted` */
 	struct {
-		pthread_mutex_t lock; /* held until nobody uses the permutation before any more */
+		pthread_mutex_t lock; /* held until no program uses the previous permutation */
 		_Atomic bool pending; /* `stored` is to be put in force */
 		uint8_t stored[XKV_DATABASES];
 	} swap; /* store_swap() */
@@ -258,14 +258,14 @@ struct store {
 /* ---- stats.c ---- */
 
 /*
- * Adds the hits and misses of lookup() to the map of counters, for those who read it directly.
- * The functions of store.h count them in any case.  Takes counts_lock and pages_lock.
+ * Adds the hits and misses of lookup() to the map of counters, for programs that read it directly.
+ * The functions of store.h include them anyway.  Takes counts_lock and pages_lock.
  */
 void counters_settle(struct store *st);
 
 /*
- * The greatest number that is drawn for a version next, by any CPU.  What it is raised to has to be
- * above that by what is drawn meanwhile.  0 or -errno.
+ * The greatest number that any CPU will draw next for a version.  A new least version has to exceed
+ * it by more than the numbers drawn meanwhile.  0 or -errno.
  */
 int versions_next(const struct store *st, uint64_t *number);
 
@@ -291,7 +291,7 @@ void pages_close(struct store *st);
 #define PAGES_AT_ONCE 8 /* the kernel waits a grace period for each call */
 int pages_add(struct store *st, unsigned int want);
 /*
- * The same of a page for a huge entry of so many units.  0, -ENOSPC or -errno.
+ * The same for a page of a huge entry of so many units.  0, -ENOSPC or -errno.
  */
 int page_add_huge(struct store *st, unsigned int units);
 /*
@@ -299,16 +299,19 @@ int page_add_huge(struct store *st, unsigned int units);
  * Same threads as pages_add().
  */
 int page_remove(struct store *st, uint32_t number);
-/* Returns all pages for huge entries that have none.  Returns how many.  Same threads. */
+/* Returns all unused pages of huge entries to the kernel.  Returns how many.  Same threads. */
 unsigned int pages_remove_huge(struct store *st);
 
 /*
  * Takes `count` neighbouring free units from the fullest page that has them; for a huge entry those
- * of a page with a tail of the right length.  Returns false if no page has; else *page and *first
- * locate the first unit.  The caller holds units_lock.
+ * of a page with a tail of the right length.  Returns false if there are none; else *page and
+ * *first locate the first unit.  The caller holds units_lock.
  */
 bool units_take(struct store *st, unsigned int count, uint32_t *page, uint32_t *first);
-/* How many of these runs of free units (runs[n]: of n) are missing, if the longest come first? */
+/*
+ * How many of these runs of free units (runs[n]: of n units) are missing, if the longest are taken
+ * first?
+ */
 unsigned int units_lacking(struct store *st, const unsigned int runs[XKV_UNITS]);
 /* Takes this unit if it is free.  The caller holds units_lock. */
 bool unit_take(struct store *st, uint32_t page, uint32_t unit);
@@ -316,7 +319,7 @@ bool unit_take(struct store *st, uint32_t page, uint32_t unit);
 bool unit_is_free(const struct store *st, uint32_t page, uint32_t unit);
 /* Frees units.  The caller holds units_lock. */
 void units_give(struct store *st, uint32_t page, uint32_t first, unsigned int count);
-/* Number of free units in all pages but those for huge entries.  Takes units_lock. */
+/* Number of free units in all pages except those of huge entries.  Takes units_lock. */
 uint64_t units_free(struct store *st);
 
 /* ---- spans.c ---- */
@@ -437,8 +440,8 @@ int drain_large(struct store_ctx *ctx);
 /* Share of the slots of a span that are in use, in 1/1024, estimated from a sample. */
 unsigned int span_fullness(const struct span *s);
 /*
- * Frees the slots that an xkvd had in hand, if the map that named them is gone:
- * before this one has any, while XDP programs may run.  Takes a look at all slots.  0 or -errno.
+ * Frees the slots that an earlier xkvd had taken, if the map that recorded them is gone: before
+ * this one takes any; XDP programs may run.  Examines all slots.  0 or -errno.
  */
 int slots_seek(struct store *st);
 /* Frees orphans: slots that could not be pushed to their free list because of contention. */
@@ -449,15 +452,15 @@ void free_orphans(struct store *st);
 /*
  * Makes sure that the class has `count` free slots (XKV_CLASS_LARGE: that `count` neighbouring
  * units are free, or a page with a tail for so many).  Waits for the maintenance thread until
- * *until_ms on the monotonic clock; 0 there is replaced by GROW_WAIT_MS from now, of a huge entry
- * more, so that all calls for one request share a deadline.  0, -ENOSPC, or -EINVAL for an unknown
- * class.  Thread safe.
+ * *until_ms on the monotonic clock; 0 there is replaced by GROW_WAIT_MS from now (longer for a huge
+ * entry), so that all calls for one request share a deadline.  0, -ENOSPC, or -EINVAL for an
+ * unknown class.  Thread safe.
  */
 #define GROW_WAIT_MS 5000
 int slots_grow(struct store *st, unsigned int class, unsigned int count, uint64_t *until_ms);
-/* Has the class so many free slots, with spans that are made for it now?  Thread safe. */
+/* Has the class so many free slots, including spans that this call makes?  Thread safe. */
 bool class_has(struct store *st, unsigned int class, unsigned int count);
-/* Makes room until this time; -EAGAIN: not yet all, or -ENOSPC.  Maintenance thread. */
+/* Makes room until this time; -EAGAIN: not all of it yet, or -ENOSPC.  Maintenance thread. */
 int room_step(struct store *st, const struct room_want *want, uint64_t until_ms);
 /* Serves the requests that wait in slots_grow().  Maintenance thread, or a test in its place. */
 void maintenance_serve(struct store *st);
@@ -474,11 +477,11 @@ void room_add(const struct store *st, struct room_want *want, size_t need);
 unsigned int room_units(const struct room_want *want);
 unsigned int room_longest(const struct room_want *want);
 /*
- * 0: there is room, or it has to be made by who asks.  -EAGAIN: it is made meanwhile, since there
- * is somebody whom store_waits_as() names.  -ENOSPC: there cannot be as much.
+ * 0: there is room, or the caller has to make it. -EAGAIN: the maintenance thread makes it for the
+ * waiter that store_waits_as() names. -ENOSPC: there cannot be that much.
  */
 int room_ask(struct store_ctx *ctx, const struct room_want *want);
-/* Makes what is wanted, for some milliseconds, and tells who waits.  Maintenance thread. */
+/* Makes room for some milliseconds, and tells waiters.  Maintenance thread. */
 void room_make(struct store *st);
 
 /* ---- evict.c ---- */
@@ -496,7 +499,7 @@ bool evict_may(const struct store *st, uint64_t expire_ms);
 bool evict_entry(struct store_ctx *ctx, uint64_t ref);
 /* How often an entry with this `access` was used, 0..XKV_LFU_COUNT; 0 without an LFU policy. */
 unsigned int evict_frequency(const struct store *st, uint16_t access);
-/* Is how often entries are used to be known?  The limit may still be off. */
+/* Has the use of entries to be recorded?  The limit may still be off. */
 bool evict_by_frequency(const struct store *st);
 /* Advances the clock that ages of entries are measured by. */
 void evict_tick(struct store *st);
@@ -536,7 +539,7 @@ struct xkv_slot *slot_of(const struct store *st, uint64_t ref);
 bool slot_lengths_fit(const struct store *st, uint64_t ref, uint32_t class, uint32_t key_len,
 		      uint32_t value_len);
 
-/* The length of the value in a slot; if it can have none so long, one that does not fit. */
+/* The length of the value in a slot; if that cannot be valid, one that does not fit. */
 uint32_t slot_value_len(const struct store *st, uint64_t ref, const struct xkv_slot *slot);
 
 /* A consistent copy of a slot. */
@@ -549,8 +552,8 @@ struct slot_copy {
 };
 
 /*
- * Makes room for `len` bytes: what it holds stays, as far as there is room.  Memory of a huge value
- * that is not needed any more is given back.  NULL: no memory.
+ * Makes room for `len` bytes: its contents stay, as far as there is room.  Frees memory of a huge
+ * value that is no longer needed.  NULL: no memory.
  */
 char *large_room(struct large *l, size_t len);
 void large_free(struct large *l);
@@ -561,10 +564,10 @@ void large_free(struct large *l);
  * the pages.
  */
 bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, struct large *value);
-/* The same with no more of the value than the head of a long key may have. */
+/* The same, but of the value only as many bytes as the head of a long key may have. */
 bool slot_copy_head(const struct store *st, uint64_t ref, struct slot_copy *out, void *head);
 
-/* Waits until every program has seen what was written to the configuration.  0 or -errno. */
+/* Waits until every program has seen earlier writes to the configuration.  0 or -errno. */
 int programs_wait(struct store *st);
 
 /* The hash of a key, from which its fingerprint is made. */
@@ -591,8 +594,8 @@ int commit_run(struct store *st, struct xkv_txn_args *args);
 /* Frees the slots that these keys of xkv_txn have.  0 or -errno.  The caller holds txn_lock. */
 int txn_free_slots(struct store_ctx *ctx, unsigned int first, unsigned int count);
 /*
- * Frees the slots that are kept for the next transaction, unless one is being committed: that one
- * may be waiting for the caller.  False if there were none.
+ * Frees the slots kept for the next transaction, unless one is being committed, which may be
+ * waiting for the caller.  False if there were none.
  */
 bool txn_free_hand(struct store_ctx *ctx);
 
@@ -603,8 +606,7 @@ static inline uint64_t expiry_limited(uint64_t expire_ms)
 }
 
 /*
- * Before try number `tries` of a contended operation: lets others go on.  0, or -EBUSY after
- * store.busy_tries.
+ * Before try number `tries` of a contended operation: yields.  0, or -EBUSY after store.busy_tries.
  */
 int wait_for_others(const struct store *st, unsigned int tries);
 
@@ -636,8 +638,8 @@ int request_prefill(struct store_ctx *ctx, unsigned int nr, uint8_t db, const st
 int request_unprefill(struct store_ctx *ctx, unsigned int nr);
 
 /*
- * Runs requests 0 .. requests - 1 of the context to completion.  0 or -errno of the call; what
- * became of each, request_outcome() returns.
+ * Runs requests 0 .. requests - 1 of the context to completion.  0 or -errno of the call;
+ * request_outcome() returns the result of each.
  */
 int requests_run(struct store_ctx *ctx, unsigned int requests);
 /*
@@ -669,7 +671,7 @@ void databases_init(struct store *st);
 
 /* Which bytes of a value of `len` bytes a GET is to read: returns how many, and *from. */
 size_t part_of(const struct store_op *op, size_t len, size_t *from);
-/* Leaves in an entry that was read as a whole what the operation is to read. */
+/* Reduces an entry that was read as a whole to the part that the operation asks for. */
 void entry_take_part(const struct store_op *op, struct store_entry *e);
 
 /* op_do() of a key as it is in a slot. */
@@ -683,11 +685,11 @@ int op_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *
 /* Maps the keys that every store has room for.  0 or -errno. */
 int txn_keys_map(struct store *st);
 void txn_keys_unmap(struct store *st);
-/* Maps those that an earlier xkvd had made room for.  0 or -errno. */
+/* Maps the room for keys that an earlier xkvd had made.  0 or -errno. */
 int txn_keys_adopt(struct store *st);
 /* Makes room for so many keys: 0 or -ENOSPC.  The caller holds txn_lock. */
 int txn_keys_grow(struct store *st, unsigned int count);
-/* Gives room back that was not needed for some time.  Maintenance thread. */
+/* Returns room that was not needed for some time.  Maintenance thread. */
 void txn_keys_trim(struct store *st);
 
 /* ---- txn.c ---- */

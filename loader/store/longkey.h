@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Long keys: those that do not fit an entry.  What is stored of them, bpf/layout.h describes; here
- * it is made and read.
+ * Long keys: those that do not fit an entry.  bpf/layout.h describes their stored form; these
+ * functions make and read it.
  *
  * All functions are thread safe, as long as each context is used by one thread.
  */
@@ -26,14 +26,14 @@ void *long_head_put(void *at, const void *key, size_t key_len);
 
 /*
  * The length of the long key whose entry has this value of `value_len` bytes, to `key_len`.  False
- * if it has no head, which no xkvd has written.
+ * if it has no head, so no xkvd has written it.
  */
 bool long_head_get(const void *value, size_t value_len, size_t *key_len);
 
-/* Puts a long key together, of its stored form and the value behind it: key_len bytes to `key`. */
+/* Puts a long key together from its stored form and the value: key_len bytes to `key`. */
 void long_key_get(void *key, size_t key_len, const void *stored, const void *value);
 
-/* Executes an operation on a key as it is in a slot: the arguments and result of store_do(). */
+/* Executes an operation on a stored key: arguments and result are those of store_do(). */
 typedef int long_entry_fn(struct store_ctx *ctx, const struct store_op *op,
 			  struct store_entry *out);
 

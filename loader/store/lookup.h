@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Look-ups without a BPF program: xkvd reads index and slots through mapped memory, by the rules
- * for all readers (docs/design.md, "Look-ups in user space").  What is contended is left to the
- * engine, which waits for others.
+ * for all readers (docs/design.md, "Look-ups in user space").  A contended look-up is left to the
+ * engine, which waits for writers.
  *
  * A context is used by one thread at a time.  Functions take pages_lock, for reading.
  */
@@ -21,9 +21,9 @@ static inline bool lookup_takes(const struct store_op *op)
 }
 
 /*
- * What a look-up has found, or that it has found nothing, is true as long as *word is `was`: the
- * seq of the entry's slot, or the head of the bucket that a missing key would be in.  NULL: nobody
- * knows.  Valid while memory.units_retired is what it was before the look-up.
+ * A look-up's result, a hit or a miss, is valid as long as *word is `was`: the seq of the entry's
+ * slot, or the head of the bucket that a missing key would be in.  NULL: unknown.  Usable while
+ * memory.units_retired is unchanged since before the look-up.
  */
 struct witness {
 	const __u64 *word;
@@ -42,9 +42,9 @@ int lookup_hashed(struct store_ctx *ctx, const struct store_op *op, uint64_t fin
 		  struct store_entry *out);
 
 /*
- * Has the CPU fetch what the first LOOKUP_AHEAD of these operations will need, all at once: without
- * it each waits for its bucket, and then for its slot.  Returns how many, and the fingerprints of
- * their keys; of a key that is not valid, any.
+ * Prefetches the cache lines of the first LOOKUP_AHEAD of these operations together; otherwise each
+ * waits for its bucket, and then for its slot.  Returns how many, and the fingerprints of their
+ * keys (of an invalid key, any number).
  */
 #define LOOKUP_AHEAD 32
 unsigned int lookup_ahead(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
@@ -56,7 +56,7 @@ unsigned int lookup_ahead(struct store_ctx *ctx, const struct store_op *ops, uns
  */
 bool lookup_expired(const struct store *st, uint64_t expire_ms);
 
-/* Is it still true?  The caller holds the pages. */
+/* Is it still valid?  The caller holds the pages. */
 bool witness_holds(const struct witness *w);
 
 /*
@@ -71,9 +71,8 @@ int lookup_usage(struct store_ctx *ctx, const uint64_t *key, size_t key_len,
 		 struct store_usage *out);
 
 /*
- * The version of a key of `db` (stored number), 0 if it does not exist; this is no use of the key.
- * 0 or -EAGAIN.
- * `key` is padded with zeros.
+ * The version of a key of `db` (stored number), 0 if it does not exist; does not count as a use.  0
+ * or -EAGAIN.  `key` is padded with zeros.
  */
 int lookup_version(struct store *st, uint8_t db, const uint64_t *key, size_t key_len,
 		   uint64_t *version);

@@ -37,14 +37,14 @@ void store_close(struct store *st);
 void store_clock(struct store *st);
 
 /*
- * Until the next store_clock() it is 1970: nothing has expired.  For commands of a log, which are
- * about entries as they were.
+ * Sets the time to 1970 until the next store_clock(), so that nothing has expired: for replaying a
+ * log, whose commands refer to entries as they were.
  */
 void store_clock_stop(struct store *st);
 
 /*
- * Tells this store from all others, also in files: a digest of its hash secret, which a store draws
- * when it is made and keeps as long as its maps are there.
+ * Identifies this store, also in files: a digest of its hash secret, which is drawn when a store is
+ * made, and kept as long as its maps exist.
  */
 uint64_t store_identity(const struct store *st);
 

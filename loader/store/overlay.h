@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a transaction has read and written so far: the entries that it sees, with its own changes.
+ * The reads and writes of a transaction so far: the entries that it sees, with its own changes.
  * Used by the thread of its context only.
  */
 #ifndef XKV_STORE_OVERLAY_H
@@ -15,7 +15,7 @@
 #include "lookup.h"
 #include "store.h"
 
-/* For a transaction of some dozens of keys; what a larger one needs is allocated. */
+/* Enough for a transaction of some dozens of keys; a larger one allocates more. */
 #define OVERLAY_BUCKETS 256
 #define OVERLAY_ROOM	8192 /* bytes of entries */
 #define OVERLAY_PARTS	64
@@ -26,10 +26,10 @@ struct overlay_entry {
 	struct overlay_entry *before; /* of all */
 	uint64_t fingerprint;
 	uint64_t expected;	/* the version in the store, 0 = none, XKV_TXN_ANY = not read yet */
-	struct witness witness; /* of when it was read first */
+	struct witness witness; /* when it was first read */
 	enum xkv_txn_action action;
 	bool exists;	/* it may have expired */
-	bool has_value; /* `value` is known; false after its expiry was read, or changed, alone */
+	bool has_value; /* `value` is known; false if only the expiry was read, or changed */
 	bool read_own;	/* store_txn_reads_own(), since it was changed last */
 	bool outdated;	/* the same, but it was changed after that */
 	uint64_t expire_ms, version;
@@ -56,11 +56,11 @@ struct overlay {
 	const struct store *st;
 	size_t count, bytes; /* of entries, and of their values and long keys */
 	size_t huge;	     /* bytes of huge values, which are not in `bytes` */
-	uint64_t now_ms;  /* of its begin: nothing that it has seen expires in the middle of it */
-	uint64_t version; /* of the last change: odd, unlike those of the store */
-	int error;	  /* why it cannot be committed: see store_txn_error() */
-	void *old;	  /* the value that an operation has replaced and returned; owned */
-	bool listens;	  /* somebody listens to the change feed: */
+	uint64_t now_ms;     /* of its start: entries that it has seen do not expire meanwhile */
+	uint64_t version;    /* of the last change: odd, unlike those of the store */
+	int error;	     /* why it cannot be committed: see store_txn_error() */
+	void *old;	     /* the value that an operation has replaced and returned; owned */
+	bool listens;	     /* somebody listens to the change feed: */
 	struct feed_change *told; /* the changes so far; owned; their keys are the entries' */
 	unsigned int told_count, told_room;
 	size_t room_used;
@@ -90,7 +90,7 @@ struct overlay_entry *overlay_find(const struct store_ctx *ctx, const struct ove
 /* Its key as clients name it. */
 const void *overlay_key(const struct overlay_entry *e, size_t *key_len);
 
-/* Notes for listeners, if there are any, what an operation or store_txn_note() has done. */
+/* Notes an operation, or store_txn_note(), for listeners, if there are any. */
 void overlay_tell(struct overlay *o, const struct overlay_entry *e, struct feed_change change);
 
 /* Executes an operation on the overlay: as store_do(). */

@@ -5,11 +5,9 @@
  *
  * Threads: a `struct store_ctx` is used by one thread at a time; different contexts may be used at
  * the same time.  Functions that take a `struct store` are thread safe.  Functions that take a
- * context may block for one run of a BPF program, and for up to 5 s if the store needs memory
- * that has to be made free first.
- *
- * Lengths are in bytes, times in milliseconds of Unix time unless noted.  Keys and values that are
- * passed in stay the caller's.  Errors are negative errno values:
+ * context may block for one run of a BPF program, and for up to 5 s if the store needs memory that
+ * has to be freed first.  Lengths are in bytes, times in milliseconds of Unix time unless noted.
+ * Keys and values passed in stay the caller's.  Errors are negative errno values:
  *   -ENOENT    no such key, or it has expired
  *   -ECANCELED the condition (XKV_NX, XKV_XX, XKV_CAS) does not hold
  *   -ENOSPC    the store is full (max-keys, or no memory for pages)
@@ -40,12 +38,12 @@ struct store_entry {
 	size_t value_len;   /* bytes, 0..XKV_HUGE_MAX */
 	uint64_t expire_ms; /* Unix time in milliseconds, 0 = never */
 	uint64_t version;
-	int64_t number; /* INCR: the sum; APPEND: the new length; a part: the length of all */
+	int64_t number; /* INCR: the sum; APPEND: the new length; a part: the whole length */
 	uint8_t db;	/* of a walk: the stored number of its database (store_numbers()) */
 };
 
 /*
- * Keys may have up to XKV_LONG_KEY_MAX bytes, or none.  UDP clients can name those of 1 to
+ * Keys may have up to XKV_LONG_KEY_MAX bytes, or none.  UDP clients can use keys of 1 to
  * XKV_KEY_MAX; the others are long keys (longkey.h).
  *
  * An operation on one key (bpf/proto.h).  Key and value must not change until it has been executed.
@@ -59,10 +57,10 @@ struct store_op {
 	const void *value; /* SET, APPEND */
 	size_t value_len;
 	int64_t amount; /* INCR */
-	/* SET, EXPIRE: Unix ms, 0 = never; after a time in the past the key is gone for readers */
+	/* SET, EXPIRE: Unix ms, 0 = never; a time in the past removes the key for readers */
 	uint64_t expire_ms;
 	uint64_t version; /* with XKV_CAS: SET, DELETE, EXPIRE, INCR, APPEND */
-	/* GET: only these bytes of the value, as in GETRANGE; `head` in front do not count */
+	/* GET: only these bytes of the value, as in GETRANGE, after the `head` */
 	bool part;
 	int64_t first, last;
 	size_t head;
@@ -83,37 +81,37 @@ void store_ctx_put(struct store_ctx *ctx);
 int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);
 
 /*
- * Takes the memory of a huge value that an operation of this context has just read: the caller owns
- * it, *room bytes, to be freed with free().  NULL: it is to be copied.
+ * Takes over the memory of a huge value that an operation of this context has just read: *room
+ * bytes, which the caller frees with free().  NULL: the caller has to copy it.
  */
 char *store_value_take(struct store_ctx *ctx, const struct store_entry *e, size_t *room);
 
-/* No APPEND makes a value of more bytes, at most XKV_HUGE_MAX and at least XKV_VALUE_MAX. */
+/* The longest value that APPEND makes, at most XKV_HUGE_MAX and at least XKV_VALUE_MAX. */
 void store_append_limit(struct store *st, size_t most);
 
 /*
- * Has the CPU fetch what the first of these operations, up to 32, will need, all at once: without
- * it each waits for its own.  Only their keys are used.
+ * Prefetches the cache lines of the first of these operations, up to 32, together; otherwise each
+ * waits for its own.  Uses only their keys.
  */
 void store_prefetch(struct store_ctx *ctx, const struct store_op *ops, unsigned int count);
 
 /*
  * Executes `count` operations in order, like store_do(), with as few system calls as possible.
  * Calls done(arg, number, result, entry) for each; it must not use this context, and the entry is
- * valid during the call only.  The operations are not atomic together: those of other threads and
- * of XDP may be executed between them.
+ * valid during the call only.  Together they are not atomic: operations of other threads and of XDP
+ * may come in between.
  */
 typedef void store_done_fn(void *arg, unsigned int op, int ret, const struct store_entry *out);
 void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 	       store_done_fn *done, void *arg);
 
 /*
- * Whom the next changes of this context are made for, 0 = unknown: listeners of the change feed are
- * told.
+ * The client for whom the next changes of this context are made, 0 = unknown; the records in the
+ * change feed have it.
  */
 void store_origin(struct store_ctx *ctx, uint16_t origin);
 
-/* While it is on, GETs of this context are no uses of their keys for eviction; off at first. */
+/* While it is on, GETs of this context do not count as uses for eviction; off at first. */
 void store_no_touch(struct store_ctx *ctx, bool on);
 
 /* ---- databases ---- */
@@ -125,28 +123,27 @@ void store_no_touch(struct store_ctx *ctx, bool on);
 #define STORE_DATABASES 256
 
 /*
- * The operations of the context are about this database from now on; 0 in a new context.  After
- * store_swap(), also before store_swaps_end(), about what it will be.
+ * Selects the database of the context's next operations; 0 in a new context.  After store_swap(),
+ * even before store_swaps_end(), this is the exchanged one.
  */
 void store_select(struct store_ctx *ctx, unsigned int db);
 
 /*
- * The stored number of the selected database, and back: for what has to go on with the same keys
- * whatever store_swap() does meanwhile.
+ * The stored number of the selected database, and back: for operations that have to continue with
+ * the same keys in spite of store_swap().
  */
 uint8_t store_selected(const struct store_ctx *ctx);
 void store_reselect(struct store_ctx *ctx, uint8_t stored);
 
-/* How clients call the databases now, by stored number. */
+/* The clients' present numbers of the databases, by stored number. */
 void store_numbers(const struct store *st, uint8_t number[STORE_DATABASES]);
-/* The same of one of them. */
+/* The same for one of them. */
 unsigned int store_number(const struct store *st, uint8_t stored);
 
 /*
- * Exchanges two databases.  It takes effect, for all clients at once, when store_swaps_end() is
- * called, with whatever else was exchanged since the last call.  That takes some milliseconds;
- * false: nothing was exchanged.  In between only one who has the store alone may execute
- * operations.  One thread at a time.
+ * Exchanges two databases.  store_swaps_end() makes all exchanges since its last call take effect,
+ * for all clients at once.  That takes some milliseconds; false: nothing was exchanged.  In between
+ * only a thread with exclusive use of the store may execute operations.  One thread at a time.
  */
 void store_swap(struct store *st, unsigned int a, unsigned int b);
 bool store_swaps_end(struct store *st);
@@ -155,8 +152,8 @@ bool store_swaps_end(struct store *st);
 void store_databases(struct store *st, unsigned int count);
 
 struct store_database {
-	uint64_t keys; /* expired ones included that have not been removed yet */
-	/* with an expiry, and their average remaining time, when store_expire_cycle() met them */
+	uint64_t keys; /* including expired ones that have not been removed yet */
+	/* with an expiry, and their average time to live when store_expire_cycle() met them */
 	uint64_t expiring, avg_ttl_ms;
 };
 void store_database(const struct store *st, unsigned int db, struct store_database *out);
@@ -290,7 +287,7 @@ typedef int store_scan_fn(void *arg, const void *key, size_t key_len,
 int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
 	       store_scan_fn *fn, void *arg);
 
-/* The same with values, and with entries that have expired and are still there. */
+/* The same with values, including entries that have expired but are not removed yet. */
 int store_scan_all(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, store_scan_fn *fn,
 		   void *arg);
 
@@ -299,18 +296,17 @@ int store_scan_stored(struct store_ctx *ctx, uint64_t *cursor, unsigned int coun
 		      store_scan_fn *fn, void *arg);
 
 /*
- * The same for the keys of the selected database, without values, as far as the cursor `end`.  It
- * passes by those of others, so a call may report none; at its end at once if the database has no
- * key.
+ * The same for the keys of the selected database, without values, up to the cursor `end`.  It skips
+ * keys of other databases, so a call may report none; it ends at once if the database is empty.
  */
 int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigned int count,
 		  store_scan_fn *fn, void *arg);
 
-/* The cursors of store_scan() are less than this: one that is drawn from them begins anywhere. */
+/* Cursors of store_scan() are less than this; a random one is a random place to begin. */
 uint64_t store_scan_end(const struct store *st);
 
 /*
- * What the entry of `key` takes and how often it is used; not an access.  0 or -ENOENT, -EBUSY,
+ * The size of the entry of `key` and how often it is used; not an access.  0 or -ENOENT, -EBUSY,
  * -EMSGSIZE.
  */
 #define STORE_UNRECORDED (-1)
@@ -318,14 +314,14 @@ struct store_usage {
 	uint64_t bytes; /* of its slot */
 	/*
 	 * With an LFU policy.  8 and more: 8 for each doubling of the recent uses, estimated from
-	 * samples (hot-sample-rate).  Below, of keys that were not sampled: what eviction goes by.
-	 * STORE_UNRECORDED: nothing is.
+	 * samples (hot-sample-rate).  Below 8, for keys without a sample: the measure that eviction
+	 * uses.  STORE_UNRECORDED: uses are not recorded.
 	 */
 	int frequency;
 };
 int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct store_usage *out);
 
-/* A key that samples (hot-sample-rate) have seen. */
+/* A sampled key (hot-sample-rate). */
 struct store_hot {
 	char text[64]; /* the first bytes of the key */
 	size_t text_len;
@@ -363,8 +359,8 @@ enum store_policy {
  */
 void store_limit(struct store *st, uint64_t maxmemory, enum store_policy policy);
 /*
- * No limit and no eviction until the next store_limit(): for keys that must be stored whatever the
- * limit, those of a snapshot.
+ * No limit and no eviction until the next store_limit(): for the keys of a snapshot, which must be
+ * stored whatever the limit.
  */
 void store_limit_lift(struct store *st);
 
@@ -377,7 +373,7 @@ uint64_t store_count(const struct store *st);
 uint64_t store_max_keys(const struct store *st);
 /* Bytes of kernel memory in use: index, pages, tables. */
 uint64_t store_memory(const struct store *st);
-/* What it is for; the parts add up to it. */
+/* Its parts, which add up to it. */
 #define STORE_PARTS 7
 struct store_part {
 	const char *name; /* static */
@@ -386,14 +382,14 @@ struct store_part {
 void store_parts(const struct store *st, struct store_part parts[STORE_PARTS]);
 /* A size class: a slot is for one entry. */
 struct store_class {
-	uint32_t slot_bytes; /* 0: of large values, each of which takes as much as it needs */
+	uint32_t slot_bytes; /* 0: large values, each in as many bytes as it needs */
 	uint64_t spans, slots, free, bytes;
 	uint64_t wanted; /* how often none was free */
 };
 /* The class with this number, from 0 on.  False: there is none. */
 bool store_class(const struct store *st, unsigned int number, struct store_class *out);
 /*
- * Would a further page exceed maxmemory, or has a huge value?  If so, that is the reason of an
+ * Would another page exceed maxmemory, or did a huge value?  If so, that is the reason for an
  * -ENOSPC.
  */
 bool store_at_limit(const struct store *st);
@@ -418,20 +414,19 @@ void store_replies(const struct store *st, void (*fn)(void *arg, unsigned int cp
 void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *here);
 
 /*
- * Makes XDP and xkvd answer UDP requests that would change the store with XKV_READ_ONLY, or lets
- * them do so no longer.
+ * Makes XDP and xkvd refuse changes over UDP with XKV_READ_ONLY, or accept them again.
  */
 void store_refuse_writes(struct store *st, bool refuse);
 
 /*
- * Changes over UDP are an upstream's to make, or the store's again.  XDP leaves them to xkvd, where
+ * Changes over UDP go to an upstream, or to the store again.  XDP leaves them to xkvd, where
  * store_datagram() answers those that the upstream cannot make (XKV_READ_ONLY).
  */
 void store_writes_up(struct store *st, bool up);
 
 /*
- * XDP leaves changes over UDP to store_datagram(), also copies of those that were made, so that
- * their replies can wait for the disk; or makes them again.
+ * XDP leaves changes over UDP, and copies of earlier ones, to store_datagram(), so that their
+ * replies can wait for the disk; or executes changes itself again.
  */
 void store_writes_durable(struct store *st, bool durable);
 
@@ -442,33 +437,32 @@ void store_writes_durable(struct store *st, bool durable);
 void store_is_logged(struct store *st, bool logged);
 
 /*
- * The store is a cache, whose entries may be believed until then (since boot, monotonic), 1: not
- * now; 0: it is none.  XDP answers nothing of a cache after that.
+ * The store is a cache, whose entries are valid until then (since boot, monotonic), 1: not now; 0:
+ * it is not a cache.  After that time XDP answers nothing from it.
  */
 void store_lease(struct store *st, uint64_t until_ns);
 bool store_is_cache(const struct store *st);
 
 /*
- * Makes XDP leave such requests to store_datagram(), so that they do not change again and again
- * what a transaction of so many keys has read: for 10 ms and 3 us for each key, or until it is told
- * otherwise, and not if that would be for more than a fifth of the time.  One who ends a hold ends
- * that of others, too.
+ * Makes XDP leave changes to store_datagram(), so that they cannot repeatedly change keys that a
+ * transaction of so many keys has read: for at most 10 ms plus 3 us for each key, and never for
+ * more than a fifth of the time.  Ending a hold ends those of other transactions, too.
  */
 void store_hold_writes(struct store *st, bool hold, unsigned int keys);
 
 /*
- * A transaction that needs much room in a full store keeps its thread waiting until that is made.
- * With `who` (0: no longer) it fails with -EAGAIN instead, and is to begin again when
- * store_room_waits(who) says no, which is to be asked each time that `told` was called.  From the
- * first time on until store_room_done(who), room may be kept for it.
+ * By default, a transaction that needs much room in a full store blocks its thread until the room
+ * is made.  With `who` (0: default) it fails with -EAGAIN instead; the caller asks
+ * store_room_waits(who) each time that `told` was called, and starts again when that is false.
+ * From the first failure until store_room_done(who), room may be kept for it.
  */
 void store_waits_as(struct store_ctx *ctx, uint64_t who);
 bool store_room_waits(struct store *st, uint64_t who);
-/* Returns whether it had its turn: others may have theirs. */
+/* Returns whether it had its turn, so that others may have theirs. */
 bool store_room_done(struct store *st, uint64_t who);
 /*
- * Called by a thread of the store, with a lock: it only wakes somebody up.  Without `told` nobody
- * waits so.
+ * `told` is called by a thread of the store, under a lock: it should only wake a thread.  NULL:
+ * transactions do not wait in this way.
  */
 typedef void store_room_fn(void *arg);
 void store_room_tell(struct store *st, store_room_fn *told, void *arg);
@@ -486,9 +480,9 @@ int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void 
 		   size_t reply_max, size_t reply_allowed);
 
 /*
- * Has store_datagram() just now returned 0 because the first operation is a change that is the
- * upstream's to make?  With ONCE its copies are dropped from then on, until store_record() has
- * kept its reply: so it is made once at most, also if xkvd is killed meanwhile.
+ * Did store_datagram() just return 0 because the first operation is a change that the upstream has
+ * to make?  With ONCE, its copies are dropped until store_record() has kept its reply: so it is
+ * made at most once, also if xkvd is killed meanwhile.
  */
 bool store_goes_up(const struct store_ctx *ctx);
 void store_record(struct store_ctx *ctx, const void *req, size_t req_len, const void *reply,

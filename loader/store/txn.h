@@ -25,7 +25,7 @@ struct store_ctx;
 /* Most keys that a transaction may read or write, and most bytes of values and long keys. */
 #define STORE_TXN_KEYS	XKV_TXN_KEYS
 #define STORE_TXN_BYTES (256U << 20)
-/* Of huge values: as much as one that is renamed, while the machine has the memory. */
+/* For huge values: enough to rename one, if the machine has the memory. */
 #define STORE_TXN_HUGE (1U << 30)
 
 /* How many keys the transaction has read or written so far. */
@@ -41,20 +41,20 @@ int store_txn_begin(struct store_ctx *ctx);
 int store_txn_expect(struct store_ctx *ctx, const void *key, size_t key_len, uint64_t version);
 
 /*
- * Why the transaction cannot be committed any longer, as store_txn_commit() would return it: what
- * is read now may be wrong.  0 if there is no reason yet, or no transaction.
+ * Why the transaction can no longer be committed, as store_txn_commit() would return it: further
+ * reads may be inconsistent.  0 if there is no reason yet, or no transaction.
  */
 int store_txn_error(const struct store_ctx *ctx);
 
 /*
- * Something that is no change, and that is to be told in order with the transaction's changes, as a
- * change with `what` FEED_NOTE (feed.h).
+ * Adds a note, which is not a change but is reported in order with the transaction's changes, with
+ * `what` FEED_NOTE (feed.h).
  */
 void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint8_t cause);
 
 /*
  * Ends the transaction.  0 if all changes took effect, else none did:
- *   -ECANCELED what it has read was changed meanwhile: begin again
+ *   -ECANCELED an entry that it has read was changed meanwhile: start again
  *   -E2BIG     more than STORE_TXN_KEYS keys, STORE_TXN_BYTES or STORE_TXN_HUGE
  *   -EFBIG     the records of its changes do not fit the change feed
  *   -EAGAIN    it lacks room, and waits: store_waits_as()
@@ -63,13 +63,13 @@ void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint
 int store_txn_commit(struct store_ctx *ctx);
 
 /*
- * Somebody reads `key` who wants to be told of its changes.  True: the transaction has changed it,
- * so that what is read comes with its commit.
+ * A client that tracks reads `key`.  True: the transaction has changed the key, so the value that
+ * is read takes effect with its commit.
  */
 bool store_txn_reads_own(struct store_ctx *ctx, const void *key, size_t key_len);
 
 /*
- * store_txn_commit(), which calls `fn` before it returns 0 for each key that was read so.
+ * store_txn_commit(), which before it returns 0 calls `fn` for each key that was read in this way.
  * `outdated`: the transaction has changed it again.  If it was read after its last change, later
  * changes have `position` in the change feed, or a higher one; else that is 0.
  */
@@ -78,12 +78,12 @@ typedef void store_own_read_fn(void *arg, const void *key, size_t key_len, bool 
 int store_txn_commit_reads(struct store_ctx *ctx, store_own_read_fn *fn, void *arg);
 
 /*
- * Ends the transaction without its changes.  0 if all that it has read was true at one point in
- * time, else an error as above.  What store_txn_note() was called for is told.
+ * Ends the transaction without its changes.  0 if all its reads were valid at one point in time,
+ * else an error as above.  Notes (store_txn_note()) are reported.
  */
 int store_txn_drop(struct store_ctx *ctx);
 
-/* Ends the transaction, if there is one, without a change, and without looking at the store. */
+/* Ends the transaction, if there is one, without a change, and without checking its reads. */
 void store_txn_abort(struct store_ctx *ctx);
 
 #endif
