@@ -57,12 +57,12 @@ enum acl_category {
 /* In the order of their bits. */
 extern const char *const acl_category_names[ACL_CATEGORIES];
 
-/* Bits for all that rules can name: a command by its command_id(), Redis' others behind them. */
+/* Bits for all commands that rules can name: by command_id(), then Redis' other ones. */
 #define ACL_OTHERS_MAX 192
 #define ACL_WORDS      ((COMMAND_IDS + ACL_OTHERS_MAX) / 64 + 1)
 #define ACL_FUTURE     (ACL_WORDS * 64 - 1) /* set by +@all only: also commands of later versions */
 
-/* A command that rules can name; also one that Redis has and xkv has not. */
+/* A command that rules can name, including those that only Redis has. */
 struct acl_command {
 	unsigned int id;
 	unsigned int categories;
@@ -92,7 +92,7 @@ static inline bool acl_has_bit(const struct acl_bits *b, unsigned int id)
 	return b->word[id / 64] >> id % 64 & 1;
 }
 
-/* Adds a command, with its subcommands, or takes it away; and all commands of a category. */
+/* Adds or removes a command, with its subcommands; or all commands of a category. */
 void acl_bits_change(struct acl_bits *b, const struct acl_command *c, bool on);
 void acl_bits_category(struct acl_bits *b, unsigned int category, bool on);
 
@@ -108,7 +108,7 @@ struct acl_pattern {
 };
 
 struct acl_patterns {
-	struct acl_pattern **list; /* owned, in the order they were given in */
+	struct acl_pattern **list; /* owned, in the order in which they were given */
 	unsigned int count;
 };
 
@@ -137,18 +137,21 @@ struct acl_rules {
 	unsigned int selector_count;
 };
 
-/* A user who may do nothing; `channels`: acl-pubsub-default.  NULL without memory, as the copy. */
+/*
+ * The rules of a user without any right; `channels`: acl-pubsub-default.  These and the copy are
+ * NULL without memory.
+ */
 struct acl_rules *acl_rules_new(bool channels);
 struct acl_rules *acl_rules_copy(const struct acl_rules *from);
 void acl_rules_free(const struct acl_rules *r);
 
 /*
- * Changes rules by one word.  0, or an error that acl_error_text() explains; then they are only
- * good to be freed.
+ * Changes rules by one word.  0, or an error that acl_error_text() explains; then the rules can
+ * only be freed.
  */
 int acl_rules_apply(struct acl_rules *r, const char *word, size_t len, bool channels);
 const char *acl_error_text(int error);
-/* Makes it the only password; "" = none is needed. */
+/* Makes it the only password; "" = none is required. */
 int acl_rules_set_password(struct acl_rules *r, const char *password);
 bool acl_rules_have_password(const struct acl_rules *r, const char *password, size_t len);
 /* May a selector do everything? */
@@ -199,10 +202,10 @@ static inline const struct acl_user *acl_user_of(const struct caller *c)
 	return c->session.user ? c->session.user : acl_default;
 }
 
-/* All users; to be changed by the functions below only. */
+/* All users; only the functions below change them. */
 const struct acl_users *acl_users(void);
 struct acl_user *acl_find(const struct acl_users *users, const char *name, size_t len);
-/* Makes the users `next`, and frees the others, whose clients must be closed before. */
+/* Replaces the users by `next`, and frees the old ones, whose clients must be closed before. */
 void acl_users_adopt(struct acl_users *next);
 void acl_users_free(struct acl_users *users);
 /*
@@ -211,18 +214,20 @@ void acl_users_free(struct acl_users *users);
  */
 struct acl_user *acl_users_put(struct acl_users *users, const char *name, size_t len,
 			       const struct acl_rules *rules);
-/* The same, and its opposite, among all users. */
+/* Finds a user by name among all users; and removes one. */
 struct acl_user *acl_put(const char *name, size_t len, const struct acl_rules *rules);
 void acl_remove(struct acl_user *user);
-/* The rules of `default` with this password, if nothing else is said.  NULL without memory. */
+/*
+ * The rules of `default` with this password, if nothing else is configured.  NULL without memory.
+ */
 struct acl_rules *acl_default_rules(const char *password);
-/* What CONFIG SET requirepass has others do.  0 or -ENOMEM. */
+/* Applies CONFIG SET requirepass to the users.  0 or -ENOMEM. */
 int acl_set_default_password(const char *password);
-/* Makes the user `default`, if nobody has loaded users. */
+/* Makes the user `default`, if no users were loaded. */
 void acl_prepare(void);
 /* Must a client that has not authenticated do so? */
 bool acl_requires_auth(void);
-/* Makes the caller one of a user who may do everything, whom no rule names. */
+/* Gives the caller a hidden user that may do everything. */
 void acl_trust(struct caller *c);
 
 /* The user of that name with that password; NULL = none. */
@@ -255,15 +260,15 @@ enum acl_verdict acl_check_client(struct caller *c, enum acl_context context,
 
 /* Closes the clients of a user; this one, if it is one of them, after its reply. */
 void acl_close_clients(struct caller *c, const struct acl_user *user);
-/* Closes those of its clients that have subscribed to what `next` does not allow any more. */
+/* Closes those of its clients that are subscribed to channels that `next` no longer allows. */
 void acl_close_subscribers(struct caller *c, const struct acl_user *user,
 			   const struct acl_rules *next);
 
 /* --- acl_file.c --- */
 
 /*
- * The users of `aclfile`, as if nobody else had been there.  0, or an error and all that is wrong
- * as malloc()ed text (NULL: no memory).  The users are the caller's, also after an error.
+ * Reads the users of `aclfile`, ignoring existing ones.  0, or an error and the list of errors as
+ * malloc()ed text (NULL: no memory).  The caller owns the users, also after an error.
  */
 int acl_file_load(const struct config *cfg, struct acl_users *to, char **errors);
 /* "user alice on ...", malloc()ed; NULL: no memory. */
@@ -271,24 +276,24 @@ char *acl_user_line(const struct acl_user *user);
 /* ACL SAVE: 0 or -errno, and the log has the reason. */
 int acl_file_save(const char *path);
 /*
- * UDP knows no users: it acts as the client that has not authenticated, and may do all that its
- * protocol offers.  Would a user with these rules close it, if there is no token?  `default` does
- * if it is not what it is without a password; another does if it is on and has rights to keys,
- * since keys are not for everybody then.
+ * UDP has no users: it acts as a client that has not authenticated, and may use its whole protocol.
+ * Would a user with these rules close it, if there is no token?  `default` does if it differs from
+ * its rules without a password; another does if it is on and has rights to keys, since then not
+ * everybody may access keys.
  */
 bool acl_closes_udp(const struct config *cfg, bool is_default, const struct acl_rules *rules);
 /* What closes UDP: "requirepass", "aclfile", "user NAME"; "": nothing. */
 void acl_udp_closed_by(const struct config *cfg, char *text, size_t room);
-/* To be called when users have changed: UDP is open again if none closes it any more. */
+/* To be called when users have changed: opens UDP again if none closes it any more. */
 void acl_tell_server(struct server *s);
-/* `user` lines for CONFIG REWRITE, malloc()ed; "" if there is nothing to say.  NULL: no memory. */
+/* `user` lines for CONFIG REWRITE, malloc()ed; "" if there are none.  NULL: no memory. */
 char *acl_config_lines(const struct config *cfg);
 
 /* --- acl_commands.c --- */
 
 /*
- * Makes the client's user another one (NULL: default), if the password is right; else replies the
- * error, and logs `command`, the word that the client has sent.
+ * Changes the client's user (NULL: default), if the password is right; else replies the error, and
+ * logs `command`, as the client has sent it.
  */
 bool acl_login(struct caller *c, const struct resp_arg *command, const struct resp_arg *name,
 	       const struct resp_arg *password);
@@ -298,7 +303,7 @@ void reply_acl_usage(struct caller *c, const struct resp_arg *subcommand);
 
 /* --- acl_log.c --- */
 
-/* Counts what was denied to a user, and keeps it for ACL LOG. */
+/* Counts a denial, and adds it to ACL LOG. */
 void acl_log_add(struct caller *c, enum acl_context context, enum acl_verdict why,
 		 const struct resp_arg *object_name, const struct resp_arg *user_name);
 

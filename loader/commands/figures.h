@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The figures of xkvd, in sections: what INFO and /metrics are made from. */
+/* The figures of xkvd, in sections, from which INFO and /metrics are made. */
 #ifndef XKV_COMMANDS_FIGURES_H
 #define XKV_COMMANDS_FIGURES_H
 

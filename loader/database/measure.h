@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What commands cost: counts, times and percentiles for INFO, and the slow ones for SLOWLOG and
- * LATENCY.
+ * Measures commands: counts, times and percentiles for INFO, slow ones for SLOWLOG and LATENCY.
  *
  * The clock is read once for each batch of commands, not for each command: when the queue of
  * operations was run, before and after a command that may take long, and at the end of a client's
@@ -10,7 +9,7 @@
  * a round is the time that the client was read from, which net/ knows already; for a batch of
  * several clients it is the last one's.
  *
- * All of it is used by a worker with its own lock (net/worker.h), but for sums over all workers.
+ * All of it is used by a worker under its own lock (net/worker.h), except sums over all workers.
  */
 #ifndef XKV_COMMANDS_MEASURE_H
 #define XKV_COMMANDS_MEASURE_H
@@ -85,7 +84,10 @@ struct measure {
 
 /* A command begins, or continues after it has taken `ns` before. */
 void measure_begin(struct caller *c, const struct command *cmd, uint64_t ns);
-/* The same, of one that is not what the client's input begins with; `text`: it, in RESP, static. */
+/*
+ * The same, for a command that is not at the start of the client's input; `text`: the command in
+ * RESP, static.
+ */
 void measure_begin_text(struct caller *c, const struct command *cmd, const char *text);
 /* Does a command run, and has not returned yet? */
 bool measure_runs(struct worker *w);
@@ -108,9 +110,9 @@ uint64_t measure_errors_total(const struct caller *c);
 void measure_try(struct worker *w);
 /* A try (command_atomic()) is over; its replies are sent, with these errors, or NULL: dropped. */
 void measure_tried(struct caller *c, const struct error_counts *errors);
-/* Must the batch end before another command begins?  What is queued then has to be executed. */
+/* Must the batch end before another command begins?  Then queued operations have to be executed. */
 bool measure_is_full(struct worker *w);
-/* Ends the batch: reads the clock and shares the time. */
+/* Ends the batch: reads the clock and divides the time. */
 void measure_batch(struct worker *w);
 /* The same, unless nothing but the command that runs is in it. */
 void measure_others(struct worker *w);

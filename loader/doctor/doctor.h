@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What of this machine, of a network interface and of its xkvd is in the way of xkv: for `xkv
- * doctor` (client/doctor.c), and for the command DOCTOR, which the console asks (commands/).
+ * Checks this machine, a network interface and its xkvd for problems: for `xkv doctor`
+ * (client/doctor.c), and for the command DOCTOR, which the console uses (commands/).
  *
  *   machine.c  checks of the machine: kernel, sysctls, clock, memory
  *   device.c   checks of the interface: driver, queues, offloads, interrupts
  *   server.c   checks of the xkvd that answers: attachment, persistence, certificates
  *   nic.c      what ethtool, netdev-genl and libbpf know of an interface
  *
- * A check looks at the patient and nothing else.  All that it sees comes from files below a root
- * directory, from struct nic, and from what xkvd says of itself, so that a recorded machine
- * (`--from`) is examined by the same functions.
+ * A check uses only its patient: files below a root directory, struct nic, and xkvd's replies, so
+ * that the same functions examine a recorded machine (`--from`).
  */
 #ifndef XKV_DOCTOR_H
 #define XKV_DOCTOR_H
@@ -32,21 +31,20 @@ struct cpus {
 	unsigned int count;
 };
 
-/* Names and their values, each with a NUL behind it. */
+/* Names and values, each followed by a NUL. */
 struct facts {
 	char *pairs;
 	size_t len;
 };
 
 struct patient {
-	const char *root;	/* of the files of /proc and /sys; "" = this machine */
-	const char *interfaces; /* with blanks between them; "" = none was named */
-	const char *interface;	/* that is being looked at; NULL = none */
-	struct nic nic;		/* of that */
-	struct facts info,
-		config;	   /* what xkvd has replied to INFO and CONFIG GET; empty: nothing */
-	bool is_here;	   /* xkvd's files are those below `root` */
-	char silence[512]; /* why it has not replied */
+	const char *root;	   /* of the files of /proc and /sys; "" = this machine */
+	const char *interfaces;	   /* with blanks between them; "" = none was named */
+	const char *interface;	   /* that is being looked at; NULL = none */
+	struct nic nic;		   /* of that */
+	struct facts info, config; /* xkvd's replies to INFO and CONFIG GET; empty: none */
+	bool is_here;		   /* xkvd's files are those below `root` */
+	char silence[512];	   /* why it has not replied */
 };
 
 /* What a check found. */
@@ -76,7 +74,7 @@ void doctor_examine(struct patient *p, doctor_finding_fn *found, void *arg);
 
 /* False: no memory. */
 bool facts_add(struct facts *f, const char *name, const char *value);
-/* All lines "name:value" of INFO's text, which is not a text any more after that. */
+/* All lines "name:value" of INFO's text, which is modified. */
 bool facts_add_info(struct facts *f, char *text);
 void facts_free(struct facts *f);
 
@@ -88,7 +86,7 @@ const char *fact(const struct facts *f, const char *name);
 /* Both return true: `return say(...)`. */
 bool say(struct finding *f, enum grade grade, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The command that mends it. */
+/* The command that fixes it. */
 bool mend(struct finding *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* The text of a file, without the newline at its end.  False: it cannot be read, errno says why. */

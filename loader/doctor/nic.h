@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the kernel says of a network interface, beside the files of sysfs. */
+/* The kernel's information about a network interface, except the files of sysfs. */
 #ifndef XKV_NIC_H
 #define XKV_NIC_H
 
@@ -31,10 +31,10 @@ struct nic {
 	bool up;
 	bool has_sysfs; /* /sys is of its network namespace */
 	long mtu;
-	char driver[32]; /* "" = it does not say */
+	char driver[32]; /* "" = unknown */
 	enum nic_state feature[NIC_FEATURES];
 	bool fixed[NIC_FEATURES];		       /* it cannot be changed */
-	bool has_queues, has_rings, has_hash, has_xdp; /* what is below is known */
+	bool has_queues, has_rings, has_hash, has_xdp; /* the following fields are known */
 	struct nic_queues queues, queues_max;
 	unsigned int rx_ring, rx_ring_max;
 	unsigned int udp_hash;
@@ -47,7 +47,7 @@ struct nic {
 	uint64_t lost;
 };
 
-/* Asks the kernel.  What it does not say is left out. */
+/* Asks the kernel.  Unknown fields stay empty. */
 void nic_read(struct nic *nic, const char *interface);
 /* Calls fn for each receive queue whose packets ethtool -S counts, and their number so far. */
 void nic_queues(const char *interface, void (*fn)(void *arg, unsigned int queue, uint64_t packets),

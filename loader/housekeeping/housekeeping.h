@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a server does beside serving: snapshots by `save` rules, refusing writes that could not be
- * kept, active expiry, signals, shutdown.  Called by the thread of the first worker, with all locks
- * (net/worker.h).
+ * The server's background tasks: snapshots by `save` rules, refusing writes that could not be
+ * saved, active expiry, signals, shutdown.  Called by the thread of the first worker, with all
+ * locks (net/worker.h).
  */
 #ifndef XKV_HOUSEKEEPING_H
 #define XKV_HOUSEKEEPING_H
@@ -19,12 +19,12 @@ int housekeeping_begin(struct server *s);
 void housekeeping_end(struct server *s);
 
 /*
- * Refuses writes, or takes them again, as the last snapshot, the write log and the configuration
- * require; wakes those who wait for the log.  To be called when one of them has changed.
+ * Refuses writes, or accepts them again, depending on the last snapshot, the write log and the
+ * configuration; wakes callers that wait for the log.  To be called when one of these has changed.
  */
 void server_follow_saves(struct server *s);
 
-/* Wakes log_waiters at this time (monotonic ns) at the latest; before, when the log has more. */
+/* Wakes log_waiters at this time (monotonic ns), or earlier when the log advances. */
 void server_wake_log_waiters(struct server *s, uint64_t at_ns);
 /* Wakes room_waiters.  Any thread. */
 void server_wake_room_waiters(struct server *s);

@@ -13,8 +13,8 @@ struct housekeeping {
 	struct server *srv;
 	ev_timer expiry;
 	ev_async log_told;     /* the write log has more on disk, or cannot be written */
-	ev_timer log_wait_end; /* when the patience of the first of log_waiters ends */
-	ev_async room_made;    /* for a command that needs much, or it is somebody else's turn */
+	ev_timer log_wait_end; /* when the first of log_waiters times out */
+	ev_async room_made;    /* for a command that needs much room, or it is another one's turn */
 	ev_signal on_term, on_int, on_usr1, on_usr2, on_hup;
 	ev_timer leave;
 	/* of save-schedule: what next_save was computed from, and when it was looked at last */
@@ -39,7 +39,7 @@ void signals_begin(struct housekeeping *h);
 /* So that another server of this process can have them. */
 void signals_end(struct housekeeping *h);
 
-/* What was done is acknowledged, when the log has it. */
+/* Acknowledges changes that the log has on disk. */
 void replies_send_last(struct server *s);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Commands that came in a request of HTTP.  They go to the server over a pair of sockets, as those
- * of any client, so that rights, limits and times are the same:
+ * Commands in an HTTP request.  They go to the server over a socket pair, like those of any client,
+ * so that rights, limits and timeouts are the same:
  *
  *	relay_take(r, body, len)	for each part of the body
  *	fd = relay_begin(r, ...)	the server's end of the pair
@@ -45,12 +45,12 @@ enum relay_state {
 	RELAY_TOO_LONG, /* the replies are */
 	RELAY_NO_MEMORY,
 };
-/* Reads what is there.  Afterwards, if RELAY_DONE, all replies are in r->replies. */
+/* Reads what has arrived.  If RELAY_DONE, all replies are in r->replies. */
 enum relay_state relay_read(struct relay *r);
 
 /*
- * NULL, or the error that HELLO was replied, without its line end; valid as long as `r`.  Otherwise
- * the replies are that to HELLO, those to the commands, and that to QUIT.
+ * NULL, or the error reply to HELLO, without its line end; valid as long as `r`.  Otherwise the
+ * replies are those to HELLO, the commands, and QUIT.
  */
 const char *relay_refused(struct relay *r);
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What xkvd has in the kernel: maps (made, or adopted from their pins) and the three
- * syscall programs.  The XDP program on the interface is attach.h's.
- *
- * Everything is pinned below `pin-dir`, so it outlives xkvd; only bpf_detach()
- * takes it away.  Errors: negative errno, with one sentence in `err`.
+ * xkvd's objects in the kernel: maps (made, or adopted from their pins) and the three syscall
+ * programs.  attach.h has the XDP program on the interface.  Everything is pinned below `pin-dir`,
+ * so it outlives xkvd; only bpf_detach() removes it.  Errors: negative errno, with one sentence in
+ * `err`.
  */
 #ifndef XKV_BPF_H
 #define XKV_BPF_H
@@ -34,7 +33,7 @@ enum bpf_map_id {
 	BPF_MAPS,
 };
 
-/* What the object calls them. */
+/* Their names in the object. */
 extern const char *const bpf_map_names[BPF_MAPS];
 
 /* The kernel's numbers of the maps that are pinned, and of indexes of stores before: pins.h. */
@@ -50,9 +49,9 @@ struct bpf {
 	int slots;		   /* of SEC("syscall") xkv_slots */
 	int commit;		   /* of SEC("syscall") xkv_commit */
 	unsigned int buckets;	   /* of `index` */
-	bool adopted;		   /* the maps were there before, ... */
-	bool lost;		   /* ... but one that notes what slots xkvd has in hand */
-	int lock;		   /* of the pin directory, against a second xkvd */
+	bool adopted;		   /* the maps existed before, ... */
+	bool lost;		   /* ... except one that records the slots that xkvd has taken */
+	int lock;		   /* lock of the pin directory, against a second xkvd */
 	struct bpf_object *object; /* owns the above */
 	/* until they are pinned: */
 	int replaced[BPF_MAPS]; /* scratch maps of another layout, that are; -1 = none */
@@ -69,7 +68,7 @@ struct bpf {
 	unsigned char program_tag[8]; /* of the program for an interface; 0 = not known yet */
 };
 
-/* What the kernel lacks, as one sentence; 0 if nothing. Needs no privileges. */
+/* A sentence about what the kernel lacks; 0 if nothing.  Needs no privileges. */
 int bpf_check_kernel(char *err, size_t err_len);
 
 /* Are there maps of xkv in cfg->pin_dir?  Makes nothing. */
@@ -82,9 +81,9 @@ bool bpf_is_pinned(const struct config *cfg);
 int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len);
 
 /*
- * Would bpf_open() adopt what is pinned, and does the kernel take our programs?  For a store that
- * another xkvd has locked: changes nothing.  On success bpf_open() goes on from here.  0, or -errno
- * with a sentence.
+ * Would bpf_open() adopt the pinned maps, and does the kernel accept our programs?  For a store
+ * that another xkvd has locked: changes nothing.  On success bpf_open() continues from here.  0, or
+ * -errno with a sentence.
  */
 int bpf_prepare(struct bpf *b, const struct config *cfg, char *err, size_t err_len);
 
@@ -111,11 +110,11 @@ void bpf_close(struct bpf *b);
 struct bpf_object *bpf_open_xdp(const struct bpf *b, const char *name);
 
 /*
- * Takes the XDP program that uses the pinned maps from cfg->interface (or, if none is named, from
- * all of this network namespace) and removes the pins, and with them the data.  Without pins it
- * takes a program of xkv from cfg->interface if nobody has its maps.  Logs what it did, also if
- * there was nothing to do.  -EBUSY: a program that uses the maps is still loaded, here or
- * elsewhere, so the pins stay; or somebody has the maps.
+ * Detaches the XDP program that uses the pinned maps from cfg->interface (or, if none is named,
+ * from all interfaces of this network namespace) and removes the pins, and with them the data.
+ * Without pins it detaches a program of xkv from cfg->interface if its maps are pinned nowhere and
+ * no process has them.  Logs what it did, also if there was nothing to do.  -EBUSY: a program that
+ * uses the maps is still loaded, here or elsewhere, so the pins stay; or the maps are in use.
  */
 int bpf_detach(const struct config *cfg, char *err, size_t err_len);
 

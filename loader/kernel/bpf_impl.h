@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the files of this folder share: bpf.c (maps and pins), attach.c (the interface), detach.c,
- * owner.c (who has the maps of a program), tag.c (is it our program?).  Only they include it.
+ * Shared by the files of this folder, and included only by them: bpf.c (maps and pins), attach.c
+ * (the interface), detach.c, owner.c (who has the maps of a program), tag.c (is it our program?).
  */
 #ifndef XKV_BPF_IMPL_H
 #define XKV_BPF_IMPL_H
@@ -38,17 +38,17 @@ int bpf_check_capabilities(const struct config *cfg, char *err, size_t err_len);
 /* Where a map is pinned. */
 void bpf_map_path(char *path, size_t len, const struct config *cfg, int id);
 /*
- * May xkvd make and remove files in this directory, which is there?  Not if it is no BPF file
- * system: what is in it is somebody's.  0, or -errno with a sentence.
+ * May xkvd make and remove files in this existing directory?  Not outside a BPF file system: the
+ * files there belong to others.  0, or -errno with a sentence.
  */
 int bpf_check_pin_dir(const char *dir, char *err, size_t err_len);
 /*
  * Locks the pin directory against a second xkvd: a descriptor, or -errno with a sentence.  -ESTALE:
- * it is not there any more.
+ * it no longer exists.
  */
 int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len);
 /*
- * Removes what xkvd has pinned, the configuration last (upgrade.c).  0, or -errno with a sentence.
+ * Removes xkvd's pins, the configuration last (upgrade.c).  0, or -errno with a sentence.
  */
 int bpf_unpin(const struct config *cfg, char *err, size_t err_len);
 
@@ -59,18 +59,18 @@ void bpf_pinned_ids(const struct config *cfg, struct map_ids *ids);
 #define TAG_NOTE_SIZE 34
 
 /*
- * Notes in the pin directory that this is our XDP program: the next start need not load it, which
- * takes the verifier most of what a start takes, to know it again.
+ * Notes in the pin directory that this is our XDP program, so that the next start can recognize it
+ * without loading it, which takes most of the time of a start.
  */
 void tag_note(const struct config *cfg, int fd);
-/* Is it, by the note?  If not it may be all the same. */
+/* Is it, by the note?  Without a note it may still be ours. */
 bool tag_is_noted(const struct config *cfg, int fd);
 /* Where the note is. */
 void tag_path(char *path, size_t len, const struct config *cfg);
 
 /* ---- attach.c ---- */
 
-/* What two builds of a program have to share to be the same.  0 or -errno. */
+/* The tag of a program, which is equal for equal builds.  0 or -errno. */
 int prog_tag(int fd, unsigned char tag[8]);
 
 /*
@@ -86,19 +86,19 @@ struct attached {
 
 /*
  * Finds the program of ours that uses one of these maps (none given: any of ours).  True if there
- * is one; then *a has to be closed, or taken off.
+ * is one; then *a has to be closed or detached.
  */
 bool attached_find(int ifindex, const struct map_ids *ids, struct attached *a);
 void attached_close(struct attached *a);
-/* Takes that program off, and closes *a.  0 or -errno. */
+/* Detaches that program, and closes *a.  0 or -errno. */
 int attached_take_off(struct attached *a);
 /* Does the program use one of these maps? */
 bool prog_uses(int prog_fd, const struct map_ids *ids);
 /* The descriptor of the map of this name that the program uses, or 0. */
 int prog_map(int prog_fd, const char *name);
-/* The kernel's number of a program, 0 = it does not say. */
+/* The id of a program, 0 = unknown. */
 unsigned int prog_number(int fd);
-/* As prog_map(), of a program by its number. */
+/* As prog_map(), for a program by its id. */
 int attached_map(unsigned int program, const char *name);
 
 /* ---- owner.c ---- */
@@ -108,14 +108,14 @@ struct owner {
 	unsigned int pid;    /* then a process that has them open, or 0 */
 };
 
-/* Who has the maps of this program of ours?  False: nobody. */
+/* Who has the maps of this program of ours?  False: no pin and no process. */
 bool owner_find(int prog_fd, struct owner *o);
 
 /* ---- detach.c ---- */
 
 /*
- * Is an XDP program loaded that uses one of these maps?  Waits a little for those that are just
- * being freed.  -EBUSY with a sentence that says where it is, if that can be found out.
+ * Is an XDP program loaded that uses one of these maps?  Waits a little for programs that are just
+ * being freed.  -EBUSY with a sentence that says where it is, if possible.
  */
 int holders_check(const struct config *cfg, const struct map_ids *ids, char *err, size_t err_len);
 

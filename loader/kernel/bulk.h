@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Batched mode (bpf/bulk.bpf.h) on the interface: fills the DEVMAP, finds out whether the device
- * can, and reads what was done.  Functions are called by one thread, the event loop's.
+ * Batched mode (bpf/bulk.bpf.h) on the interface: fills the DEVMAP, tests whether the device
+ * supports it, and reads its counters.  Functions are called by the event loop's thread.
  */
 #ifndef XKV_BULK_H
 #define XKV_BULK_H
@@ -32,21 +32,21 @@ struct bulk {
 struct bulk_stats {
 	uint64_t packets; /* that were queued */
 	uint64_t runs;	  /* of a queue: packets / runs is its mean length */
-	uint64_t general; /* packets that the fast path left to the general one */
+	uint64_t general; /* packets that took the slow path */
 	uint64_t lost;	  /* packets that the kernel dropped before the queue ran */
 	uint64_t probes;  /* frames of bulk_open() */
 };
 
-/* Finds the maps of the program that is attached natively.  bulk_close() before the next one. */
+/* Finds the maps of the natively attached program.  bulk_close() before the next one. */
 void bulk_open(struct bulk *b, int prog_fd);
 /* Waits for bulk_start() to end. */
 void bulk_close(struct bulk *b);
 
 /*
  * Loads the program that runs in the queue, which takes half a second, and puts it and the device
- * into the DEVMAP.  Then tries whether a frame that is redirected gets to the queue (drivers
- * without ndo_xdp_xmit drop it); nothing is sent.  `state` is then BULK_WORKS or BULK_FAILS.
- * `beside`: in a thread of its own; `state` is BULK_LOADING until it is done.
+ * into the DEVMAP.  Then tests whether a redirected frame gets to the queue (drivers without
+ * ndo_xdp_xmit drop it); nothing is sent.  `state` is then BULK_WORKS or BULK_FAILS.  `beside`: in
+ * a thread of its own; `state` is BULK_LOADING until it is done.
  */
 void bulk_start(struct bulk *b, const struct bpf *bpf, int ifindex, bool beside);
 

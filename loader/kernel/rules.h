@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who is who on the network: the addresses that are ours, the sources that may
- * be answered, and how large a reply they may get.  Kept in the config map, so
- * that XDP and xkvd decide alike; follows the addresses of the interfaces, and of
- * the VLANs, bridges, bonds and teams that get its frames.
+ * Access rules: our own addresses, the sources that may be answered, and how large a reply they may
+ * get.  They are in the config map, so that XDP and xkvd decide alike, and follow the addresses of
+ * the interfaces, and of the VLANs, bridges, bonds and teams that get their frames.
  */
 #ifndef XKV_RULES_H
 #define XKV_RULES_H
@@ -20,7 +19,7 @@
 
 struct rules_link {
 	unsigned int ifindex;
-	unsigned int master; /* index of the bridge, bond or team that takes what arrives; or 0 */
+	unsigned int master; /* index of the bridge, bond or team that receives its frames; or 0 */
 	uint32_t number;     /* XKV_LINK_...: the tags that its frames have */
 	uint8_t mac[8];	     /* 6 of it */
 };
@@ -36,27 +35,27 @@ struct rules {
 	unsigned int filtering; /* index of a bridge of these that filters VLANs, or 0 */
 	unsigned int loopback;	/* its index; 0 = it is the interface itself */
 	unsigned int mtu;
-	/* what the interface had when it was there: its addresses, and its subnets as `allow` */
+	/* the last addresses of the interface, and its subnets as `allow` */
 	struct xkv_rules seen;
 	bool was_seen;
 	int monitor; /* netlink socket: readable when addresses may have changed */
 };
 
-/* Opens the monitor and publishes the state of things.  0, or -errno with a sentence. */
+/* Opens the monitor and publishes the present rules.  0, or -errno with a sentence. */
 int rules_open(struct rules *rules, const struct config *cfg, struct xkv_config *shared,
 	       struct xkv_secrets *secrets, char *err, size_t err_len);
 void rules_close(struct rules *rules);
 
 /*
- * Publishes policy and addresses as `cfg` has them now.  While the interface is gone, or has
- * another name, the addresses are those that it had.  0, or -errno with a sentence.
+ * Publishes policy and addresses by `cfg`.  While the interface is gone, or has another name, the
+ * addresses are the last ones.  0, or -errno with a sentence.
  */
 int rules_publish(struct rules *rules, const struct config *cfg, char *err, size_t err_len);
 
 /*
- * Makes these rules, and this token, the ones that hold: a packet is judged by those before or by
- * these, and by no mixture.  May wait some ten milliseconds for XDP programs.  0 or -errno, and
- * then the old ones hold on.
+ * Puts these rules and this token in force: each packet sees either the old or the new ones, never
+ * a mixture.  May wait some ten milliseconds for XDP programs.  0 or -errno, and then the old ones
+ * stay in force.
  */
 int rules_switch(struct xkv_config *shared, struct xkv_secrets *secrets,
 		 const struct xkv_rules *next, const uint8_t token[XKV_TOKEN_BYTES]);
@@ -65,9 +64,8 @@ int rules_switch(struct xkv_config *shared, struct xkv_secrets *secrets,
 void rules_changed(void *rules);
 
 /*
- * May this source be answered?  This machine itself always may; `connected` says
- * that the source is proven, by a TCP handshake, and so may be believed to be one
- * of our own addresses.
+ * May this source be answered?  Always if it is this machine; `connected`: a TCP handshake has
+ * proven the source, so it may be one of our own addresses.
  */
 bool rules_allows(const struct rules *rules, const struct sockaddr *source, bool connected);
 
@@ -75,12 +73,12 @@ bool rules_allows(const struct rules *rules, const struct sockaddr *source, bool
 const char *rules_refuses(const struct rules *rules, const struct sockaddr *peer);
 
 /*
- * Bytes that a reply to a request of `len` bytes from this source may have: all, or 3 times the
- * request.
+ * Bytes that a reply to a request of `len` bytes from this source may have: no limit, or 3 times
+ * the request.
  */
 size_t rules_reply_allowed(const struct rules *rules, const struct sockaddr *source, size_t len);
 
-/* The rules that hold, until they are published again. */
+/* The rules in force, until others are published. */
 const struct xkv_rules *rules_in_force(const struct rules *rules);
 
 /* Is this an address of the interface, its VLANs, or what it is a port of? */
@@ -89,7 +87,7 @@ bool rules_is_own(const struct rules *rules, const struct sockaddr *source);
 /* Is this the index of one of these, or of loopback? */
 bool rules_has_link(const struct rules *rules, unsigned int ifindex);
 
-/* Does TCP listen on the addresses of this link, where `bind` names none?  Not in VLANs. */
+/* Does TCP listen on the addresses of this link, if `bind` names none?  Not in VLANs. */
 bool rules_listens(const struct rules *rules, unsigned int ifindex);
 
 #endif

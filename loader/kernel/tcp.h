@@ -3,8 +3,8 @@
  * Requests over TCP that the driver answers (bpf/tcp.bpf.c): its programs on the interfaces, and
  * the maps that they share with xkvd.  One thread, the event loop's.
  *
- * The programs outlive xkvd, as that of UDP does: what they have answered is not known to the
- * kernel, so each segment of such a connection has to be translated until its last one.
+ * The programs outlive xkvd, like that for UDP: the kernel does not know of their replies, so they
+ * have to translate each such connection until its last segment.
  */
 #ifndef XKV_ATTACH_TCP_H
 #define XKV_ATTACH_TCP_H
@@ -24,20 +24,20 @@ struct tcp_path {
 	int xdp, out, ack;		/* of the programs */
 	int dispatched; /* `xdp` beside libxdp's dispatcher; 0: not needed so far, or -errno */
 	struct xkv_owner *owners;    /* XKV_OWNERS_MAX, mapped; NULL = the path is off */
-	struct xkv_tcp_stats before; /* what an earlier xkvd has left */
+	struct xkv_tcp_stats before; /* left by an earlier xkvd */
 };
 
 /*
- * Loads the programs.  Flows that an earlier xkvd has left are translated on, until they are gone.
- * 0, or -errno with a sentence; then the path is off.
+ * Loads the programs.  Flows that an earlier xkvd has left continue to be translated until they
+ * end.  0, or -errno with a sentence; then the path is off.
  */
 int tcp_path_open(struct tcp_path *t, const struct bpf *bpf, const struct config *cfg, char *err,
 		  size_t err_len);
 /*
  * At the start and every second, for each interface: attaches the programs beside an XDP program of
- * ours, also again what others have taken off.  True: the interface was served, and something is
- * missing or was, so what has passed since was not translated, and connections that the driver has
- * answered make no sense any more.
+ * ours, also if another program has detached them.  True: the interface was served, and a program
+ * is or was missing, so segments were not translated meanwhile, and connections that the driver has
+ * answered are broken.
  */
 bool tcp_path_look(struct tcp_path *t, struct attach *a);
 /* Closes the descriptors.  The programs stay. */
@@ -47,15 +47,15 @@ void tcp_path_close(struct tcp_path *t);
 void tcp_path_stats(const struct tcp_path *t, struct xkv_tcp_stats *stats);
 
 /*
- * Operations that commands took beyond one for each, also before the path was opened: they are
- * among those that the store counts.
+ * Operations that commands took beyond one each, also before the path was opened: the store has
+ * counted them, too.
  */
 uint64_t tcp_path_extra(const struct tcp_path *t);
 
 /*
- * `xkvd --detach`, and a start without the path: takes the programs from the interfaces, and
- * removes the pins, if there are any.  Connections that were answered in the driver hang after
- * that, so their xkvd must have ended.
+ * For `xkvd --detach`, and a start without the path: detaches the programs and removes the pins, if
+ * there are any.  Connections that were answered in the driver hang afterwards, so their xkvd must
+ * have ended.
  */
 void tcp_path_detach(const struct config *cfg);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What to do with maps that another version of xkvd has left in the pin directory.
+ * Handles maps that another version of xkvd has left in the pin directory.
  */
 #ifndef XKV_UPGRADE_H
 #define XKV_UPGRADE_H

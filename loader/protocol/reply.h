@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What commands reply with.  They name results (a status, a number, a map, an error) and write no
- * wire format; the encoder of the client's protocol (reply_resp.c, RESP2 and RESP3) appends them to
- * an outbox.  A failed outbox swallows what is appended (outbox.h), so nothing here returns errors.
+ * Functions by which commands reply.  They name results (a status, a number, a map, an error) and
+ * write no wire format; the encoder of the client's protocol (reply_resp.c, RESP2 and RESP3)
+ * appends them to an outbox.  A failed outbox swallows what is appended (outbox.h), so nothing here
+ * returns errors.
  *
- * An array, a map or a set is announced with its length, and its elements follow.  Where the length
- * is known late, the elements go into a part (reply_part()) that is spliced in behind it.
+ * An array, a map or a set begins with its length, and its elements follow.  If the length is known
+ * late, the elements go into a part (reply_part()) that is appended after it.
  */
 #ifndef XKV_REPLY_H
 #define XKV_REPLY_H
@@ -40,10 +41,10 @@ void error_counts_add(struct error_counts *to, const struct error_counts *more);
 
 /* `limit` in bytes, 0 = none. */
 void reply_init(struct reply *r, enum protocol protocol, size_t limit);
-/* An empty reply that is to become a part of `whole`: of its protocol and limit. */
+/* An empty reply that will be appended to `whole`: with its protocol and limit. */
 void reply_part(struct reply *part, const struct reply *whole);
 void reply_free(struct reply *r);
-/* Moves all of `part` behind `whole`; `part` is empty then. */
+/* Moves all of `part` to the end of `whole`. */
 void reply_splice(struct reply *whole, struct reply *part);
 
 /* Appends a copy of `part`, of the same protocol, even if `whole` is muted; `part` stays. */
@@ -57,7 +58,7 @@ void reply_bool(struct reply *r, bool value);
 /* A double in RESP3, its text in RESP2. */
 void reply_double(struct reply *r, double value);
 void reply_bulk(struct reply *r, const void *bytes, size_t len);
-/* The same of memory that malloc() has returned and that is freed then; much is not copied. */
+/* The same for memory from malloc(), which is freed afterwards; a large block is not copied. */
 void reply_bulk_give(struct reply *r, char *bytes, size_t len);
 void reply_text(struct reply *r, const char *text);
 /* Text for people: a verbatim string in RESP3, a bulk string in RESP2. */
@@ -70,7 +71,7 @@ void reply_null_array(struct reply *r);
 void reply_array(struct reply *r, size_t items);
 void reply_map(struct reply *r, size_t pairs);
 void reply_set(struct reply *r, size_t items);
-/* Something that is no reply: out of band in RESP3, an array in RESP2. */
+/* A message that is not a reply: out of band in RESP3, an array in RESP2. */
 void reply_push(struct reply *r, size_t items);
 /* The text begins with the error's code ("ERR ..."); line ends in it become blanks. */
 void reply_error(struct reply *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

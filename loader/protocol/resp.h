@@ -55,8 +55,8 @@ enum resp_status {
 
 /*
  * Parses the command that starts at `buf`.  After RESP_MORE call again with the same bytes and more
- * behind them; the buffer may have moved.  After RESP_COMMAND the next call starts the next
- * command, at buf + pos.  Quotes and escapes of inline commands are resolved in the buffer.
+ * after them; the buffer may have moved.  After RESP_COMMAND the next call starts the next command,
+ * at buf + pos.  Quotes and escapes of inline commands are resolved in the buffer.
  *
  * A refused command is not kept: after RESP_MORE, resp_forget() says how many of its bytes the
  * buffer need not hold any more.
@@ -64,10 +64,10 @@ enum resp_status {
 enum resp_status resp_parse(struct resp_parser *p, char *buf, size_t len,
 			    const struct resp_limits *limits);
 
-/* The bytes of a command that was parsed are elsewhere now: its words, too. */
+/* The bytes of a parsed command have moved: adjusts its arguments. */
 void resp_moved(struct resp_parser *p, ptrdiff_t distance);
 
-/* Bytes at the start of the command that the next call is not to be given again. */
+/* Bytes at the start of the command that the next call does not need again. */
 size_t resp_forget(struct resp_parser *p);
 
 /* Bytes missing of the argument being read, with `len` in the buffer; 0 if that is unknown. */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Hands the changes of the store, made by RESP clients or by those that XDP serves, to keyspace
- * events (notify.c) and CLIENT TRACKING (tracking.c), in the order of the change feed.  While
- * somebody wants changes, there is a listener (events/listener.h).  Used with all locks
- * (net/worker.h).
+ * Hands the changes of the store, by RESP clients or by XDP, to keyspace events (notify.c) and
+ * CLIENT TRACKING (tracking.c), in the order of the change feed.  While changes are needed, there
+ * is a listener (events/listener.h).  Used with all locks (net/worker.h).
  *
- * A transaction is reported as the commands that it consists of: its records in the feed only say
- * when.  The same holds for what is no change (a read of a key that does not exist).
+ * 
+ *
+ * A transaction is reported as the commands that it consists of: its records in the feed only give
+ * the position.  The same holds for events without a change (a read of a key that does not exist).
  */
 #ifndef XKV_COMMANDS_CHANGES_H
 #define XKV_COMMANDS_CHANGES_H
@@ -45,13 +46,13 @@ TAILQ_HEAD(told_list, told);
 /* One per server. */
 struct changes {
 	struct server *srv;
-	struct listener *listener; /* owned; NULL: nobody wants changes */
-	unsigned int unwanted;	   /* seconds for which nobody has wanted any */
+	struct listener *listener; /* owned; NULL: changes are not needed */
+	unsigned int unwanted;	   /* seconds for which none were needed */
 	ev_async woken;
-	struct told_list told; /* to be told in order with the feed; owned */
-	unsigned int notify;   /* enum notify, in force for what is told next */
+	struct told_list told; /* to be reported in order with the feed; owned */
+	unsigned int notify;   /* enum notify, in force for the next changes */
 	unsigned int asked;    /* the same, as it was configured last */
-	bool of_all;	       /* any key may have changed: clients that track are to be told */
+	bool of_all;	       /* any key may have changed: clients that track have to be told */
 	bool in_txn;	       /* the last record was of a transaction that goes on */
 	uint64_t lost;	       /* by listeners that are gone */
 	struct backlog backlog;
@@ -59,34 +60,34 @@ struct changes {
 
 /* When the server starts, when its configuration has changed, and every second. */
 void changes_start(struct server *s);
-/* False: they are wanted, but cannot be listened to yet. */
+/* False: changes are needed, but the listener could not be opened yet. */
 bool changes_follow(struct server *s);
 void changes_second(struct server *s);
 void changes_free(struct changes *ch);
 
-/* Tells of the changes that the commands of this round have made, before they are replied to. */
+/* Reports the changes by commands of this round, before their replies are sent. */
 void changes_before_replies(struct worker *w);
 
-/* A command found no entry for a key that it reads: told in order with its changes. */
+/* A command found no entry for a key that it reads: reported in order with its changes. */
 void changes_miss(struct caller *c, const void *key, size_t key_len);
 
 /*
- * Has clients that track told, by the loop and not within a command, which may be a part of EXEC:
- * that any key may have changed, by FLUSHALL or SWAPDB; and that the table of keys is full.
+ * Makes the loop tell clients that track that any key may have changed (FLUSHALL, SWAPDB), or that
+ * the table of keys is full; not within a command, which may be part of EXEC.
  */
 void changes_of_all(struct server *s);
 void changes_table_full(struct server *s);
 
 /*
- * Positions in the feed: changes before *reached are known to have taken effect; of those before
- * *head some may just do.
+ * Positions in the feed: changes before *reached have taken effect; some of those before *head may
+ * still be in progress.
  */
 void changes_positions(const struct server *s, uint64_t *reached, uint64_t *head);
 
 /* For INFO. */
 void changes_metrics(struct metrics *m, const struct server *s);
 
-/* notify.c: publishes the events that belong to a change, those that are wanted (enum notify). */
+/* notify.c: publishes the configured events (enum notify) for a change. */
 void notify_change(struct server *s, unsigned int wanted, const struct feed_change *change);
 
 #endif

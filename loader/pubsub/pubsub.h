@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Pub/sub: clients subscribe to channels, to patterns of channels, and to shard channels, and get
- * what is published there as messages (caller_message()).  All of it is used with the lock of
- * the server (net/worker.h).
+ * messages that are published there (caller_message()).  All of it is used with the lock of the
+ * server (net/worker.h).
  */
 #ifndef XKV_COMMANDS_PUBSUB_H
 #define XKV_COMMANDS_PUBSUB_H
@@ -17,7 +17,7 @@ struct server;
 TAILQ_HEAD(topics, topic);
 TAILQ_HEAD(held_messages, held_message);
 
-/* Who has subscribed to what; one per server. */
+/* All subscriptions; one per server. */
 struct pubsub {
 	struct {
 		struct hashtable names;
@@ -35,21 +35,24 @@ struct pubsub {
  * Sends a message to all subscribers of a channel, and to those of patterns that match it.  Returns
  * how many receive it, a client with several subscriptions more than once.
  *
- * May be called by anything in the daemon that runs in the loop's thread: no client is freed by it,
- * and one that is sent too much is closed later.  Within a command it must not come between two
- * parts of a reply to the same client.
+ * May be called by any part of the daemon in the loop's thread: it frees no client, and one whose
+ * outbox is too long is closed later.  Within a command it must not come between two parts of a
+ * reply to the same client.
  */
 unsigned int pubsub_publish(struct server *s, const void *channel, size_t channel_len,
 			    const void *message, size_t len);
 
 /*
- * What is published from now on waits for pubsub_release(), which sends or forgets it: for what may
- * be repeated, as a transaction is, and for what is still to reply.  May be nested: the outermost
- * one sends.  `since` is what pubsub_hold() has returned, perhaps NULL.
+ * Messages published from now on wait for pubsub_release(), which sends or drops them: for
+ * transactions, which may be repeated, and commands that still have to reply.  May be nested: the
+ * outermost one sends.  `since` is the result of pubsub_hold(), perhaps NULL.
  */
 struct held_message *pubsub_hold(struct server *s);
 void pubsub_release(struct server *s, const struct held_message *since, bool send);
-/* While others are served in the middle: theirs are sent.  Returns what pubsub_resume() needs. */
+/*
+ * While other clients are served in the middle: their messages are sent.  Returns a value for
+ * pubsub_resume().
+ */
 unsigned int pubsub_suspend(struct server *s);
 void pubsub_resume(struct server *s, unsigned int holds);
 
@@ -60,7 +63,7 @@ size_t pubsub_topics(const struct server *s, enum topic_kind kind);
 typedef bool pubsub_each_fn(void *arg, enum topic_kind kind, const char *name, size_t len);
 bool pubsub_each(const struct caller *c, pubsub_each_fn *fn, void *arg);
 
-/* Ends all subscriptions of a client, which is not told of it. */
+/* Ends all subscriptions of a client, without messages to it. */
 void pubsub_leave(struct caller *c);
 /* Is the client a subscriber in RESP2, and this none of the commands that such a client may use? */
 bool pubsub_refuses(const struct caller *c, const struct command *cmd);

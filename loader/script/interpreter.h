@@ -27,17 +27,17 @@ struct interpreter *interpreter_new(void);
 /* `lua` may be NULL. */
 void interpreter_free(struct interpreter *lua);
 
-/* What EVALSHA names a script by. */
+/* The name of a script for EVALSHA. */
 void script_sha(const void *text, size_t len, char sha[SCRIPT_SHA_TEXT]);
 
-/* The same; of the text that was last asked for it is remembered. */
+/* The same; cached for the last text. */
 void interpreter_sha(struct interpreter *lua, const struct resp_arg *text,
 		     char sha[SCRIPT_SHA_TEXT]);
 
-/* What a script or a function says of itself. */
+/* Flags that a script or a function declares. */
 enum script_flags {
 	SCRIPT_NO_WRITES = 1,
-	SCRIPT_ALLOW_OOM = 2,	/* no effect: what does not fit cannot be written */
+	SCRIPT_ALLOW_OOM = 2,	/* no effect: writes that do not fit fail anyway */
 	SCRIPT_ALLOW_STALE = 4, /* no effect: there are no replicas */
 	SCRIPT_NO_CLUSTER = 8,
 	SCRIPT_ALLOW_CROSS_SLOT = 16, /* no effect: a script may use keys of several slots */
@@ -68,11 +68,11 @@ struct script_run {
 };
 
 /*
- * Serves others if the script takes long.  Why it has to end, NULL if it may go on: it was ended,
- * or what it has read has changed.
+ * Serves other clients if the script takes long.  Returns why it has to end (it was killed, or a
+ * key that it has read has changed), NULL if it may go on.
  */
 const char *script_yield(struct script_run *run);
-/* Serves others if it took long, while its memory is freed.  False: that has no use any more. */
+/* Serves other clients if it took long, while its memory is freed.  False: no longer useful. */
 bool script_clean_up(struct script_run *run);
 
 /*

@@ -15,8 +15,8 @@
 #define LAST_MAX	4096	      /* bytes of a script whose SHA is remembered */
 #define LUA_MEMORY_MAX	(256UL << 20) /* bytes that all scripts and their values may take */
 /*
- * Bytes of one text, of the elements of a table that are an array, or of its others: what an
- * instruction, or a function that cannot be interrupted, does with one takes milliseconds.
+ * The largest size in bytes of a text, of a table's array, or of its other entries: an instruction
+ * or an uninterruptible function takes milliseconds for one.
  */
 #define LUA_BLOCK_MAX  (32UL << 20)
 #define LUA_TABLES_MAX 820 /* tables of 8,192 entries and more, for which there is memory */
@@ -42,7 +42,7 @@ struct interpreter {
 	uint64_t evicted;	 /* scripts */
 	struct script_run *run;	 /* NULL = none */
 	struct library *loading; /* that registers its functions; NULL = none */
-	bool cjson_used;	 /* it has settings, or a long buffer, of a script */
+	bool cjson_used;	 /* it has a script's settings, or its long buffer */
 	unsigned int runs;	 /* since the last step of the collector */
 	bool unlimited;		 /* the limit of memory does not hold meanwhile */
 	size_t kept;		 /* memory after the last full collection */
@@ -56,16 +56,16 @@ struct interpreter {
 	struct lua_nodes tables[LUA_TABLES_MAX]; /* that the script that runs has made */
 };
 
-/* The interpreter that a C function was called by. */
+/* The interpreter that has called a C function. */
 struct interpreter *lua_of(lua_State *L);
-/* Serves others if the script takes long; raises an error if it has to end. */
+/* Serves other clients if the script takes long; raises an error if it has to end. */
 void lua_check_time(lua_State *L);
-/* Serves others alike.  Does it have to end? */
+/* Serves other clients likewise.  Returns whether the script has to end. */
 bool lua_has_to_end(lua_State *L);
-/* Is it 10 ms since the clock was looked at?  Set by a timer while there is a script. */
+/* Have 10 ms passed since the clock was checked?  Set by a timer while a script runs. */
 extern _Thread_local volatile sig_atomic_t lua_due;
 
-/* Looks at the clock if that is due: in loops, each step of which may walk a long chain. */
+/* Checks the clock if that is due: for loops whose steps may each walk a long chain. */
 static inline void lua_look(lua_State *L)
 {
 	if (lua_due)
@@ -77,7 +77,7 @@ void *lua_allocate(void *arg, void *block, size_t old, size_t new);
 /* Is there a large table whose keys were chosen to collide? */
 bool lua_keys_collide(const struct interpreter *lua);
 
-/* As luaL_loadbuffer(), but looks at the clock, and ends with its error. */
+/* As luaL_loadbuffer(), but checks the clock, and fails with its error. */
 int lua_load_text(lua_State *L, const char *text, size_t len, const char *name);
 
 /*
@@ -89,15 +89,21 @@ bool lua_collect(lua_State *L, int step);
 void lua_check_writable(lua_State *L, int index);
 /* Puts guards before functions of the libraries, which are globals (lua_guard.c). */
 void lua_guard_libraries(lua_State *L);
-/* Gives the global `string` functions about patterns that look at the clock (lua_pattern.c). */
+/*
+ * Replaces the pattern functions of the global `string` by ones that check the clock
+ * (lua_pattern.c).
+ */
 void lua_own_patterns(lua_State *L);
-/* Gives the global `table` functions that look at the clock (lua_table.c). */
+/* Replaces functions of the global `table` by ones that check the clock (lua_table.c). */
 void lua_own_tables(lua_State *L);
-/* Gives the global `coroutine` functions that know which coroutine runs (lua_tick.c). */
+/*
+ * Replaces functions of the global `coroutine` by ones that track which coroutine runs
+ * (lua_tick.c).
+ */
 void lua_own_coroutines(lua_State *L);
-/* Has the hook of the coroutine, which runs now, called each 10 ms; NULL: no script runs. */
+/* Makes the hook of the running coroutine be called every 10 ms; NULL: no script runs. */
 void lua_tick(lua_State *L);
-/* Has it called at the next instruction. */
+/* Makes it be called at the next instruction. */
 void lua_call_hook(void);
 /* Gives the global `math` the random numbers of Redis (lua_random.c). */
 void lua_own_random(lua_State *L);
@@ -117,7 +123,7 @@ void lua_refuse_unknown(lua_State *L);
 void lua_push_globals(lua_State *L);
 /* As a hook: lua_check_time(). */
 void lua_time_hook(lua_State *L, lua_Debug *where);
-/* Adds what a library may use of `redis` while it is loaded to the table on top. */
+/* Adds the part of `redis` that a library may use while it is loaded to the table on top. */
 void lua_add_redis_log(lua_State *L);
 /* Adds the library `redis` to the table on top. */
 void lua_add_redis(lua_State *L);

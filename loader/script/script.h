@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What scripts and functions have in common (script.c), and what others ask of functions. */
+/* Shared by scripts and functions (script.c), and the interface of functions to other rooms. */
 #ifndef XKV_COMMANDS_SCRIPT_H
 #define XKV_COMMANDS_SCRIPT_H
 
@@ -18,7 +18,7 @@ bool script_count_keys(struct caller *c, unsigned int argc, int64_t keys, struct
 void script_run(struct caller *c, struct interpreter *lua, struct script_run *run,
 		unsigned int flags, bool read_only);
 
-/* May a call of a script or a function write?  By what that says of itself, or by the command. */
+/* May a call of a script or a function write?  By its declared flags, or by the command. */
 bool script_may_write(struct caller *c, const struct command *cmd, const struct resp_arg *argv);
 /* enum script_flags of a function; 0: there is none of this name. */
 unsigned int function_flags(struct caller *c, const struct resp_arg *name);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * CLIENT TRACKING: clients that keep values are told when those have changed, whoever did it, a
- * RESP client or one that XDP served.  Rules, replies and messages are those of Redis 7.0.
+ * CLIENT TRACKING: clients that cache values are told of their changes, by RESP clients or by XDP.
+ * Rules, replies and messages are those of Redis 7.0.
  *
  * A key is entered in the table before it is read, with the head of the change feed: a change whose
- * record is behind that may have come after the read, so it is told of; one before it was seen by
- * the read.  But a new entry gets its record before the index refers to it, and a read that found
- * nothing may have been between the two: it counts from where the listener is.
- *
- * All of it is used with the lock of the server (net/worker.h).
+ * record is after that position may have come after the read, so it is reported; the read has seen
+ * earlier ones.  But a new entry gets its record before the index refers to it, and a read that
+ * found nothing may have been between the two: its position is that of the listener.  All of it is
+ * used with the lock of the server (net/worker.h).
  */
 #ifndef XKV_COMMANDS_TRACKING_H
 #define XKV_COMMANDS_TRACKING_H
@@ -39,14 +38,14 @@ enum tracking_flags {
 
 LIST_HEAD(follower_list, follower);
 
-/* What a client has asked for; all zero: nothing. */
+/* Settings of a client; all zero: it does not track. */
 struct tracking {
 	unsigned int flags;
-	uint16_t origin;   /* of its changes, if it is not to be told of them; 0 = none */
+	uint16_t origin;   /* of its changes, if they are not reported to itself; 0 = none */
 	uint64_t redirect; /* ID of the client that is told instead, 0 = none */
 	struct follower_list prefixes; /* BCAST; owned */
 	unsigned int prefix_count;
-	size_t prefix_bytes; /* as if nobody else had them */
+	size_t prefix_bytes; /* as if it were the only client */
 	struct caller *caller;
 	LIST_ENTRY(tracking) link; /* tracked_keys.clients */
 };
@@ -56,20 +55,20 @@ TAILQ_HEAD(prefix_list, key_prefix);
 struct prefix_length;
 LIST_HEAD(tracking_clients, tracking);
 
-/* Who has read what; one per server. */
+/* The table of keys and readers; one per server. */
 struct tracked_keys {
 	struct hashtable keys;
 	struct tracked_list oldest;    /* the same; owned */
 	struct tracked_list forgotten; /* in no table any more, freed bit by bit; owned */
 	struct hashtable prefixes;     /* owned */
-	struct prefix_list changed;    /* those that are to be told of keys */
+	struct prefix_list changed;    /* clients that have to be told of keys */
 	struct prefix_length *lengths; /* that prefixes have, the shortest first; owned */
 	unsigned int length_count, length_room;
 	struct tracking_clients clients;
 	unsigned int client_count;
 	size_t items;	      /* pairs of key and client */
-	size_t bytes, peak;   /* of keys and readers; the most, since memory was given back */
-	size_t changed_bytes; /* of the keys that prefixes are to be told of */
+	size_t bytes, peak;   /* of keys and readers; the maximum since memory was returned */
+	size_t changed_bytes; /* of the keys to report for prefixes */
 	uint64_t secret[2];
 	uint16_t last_origin;
 	bool ready;
@@ -78,9 +77,9 @@ struct tracked_keys {
 /* Does any client track? */
 bool tracking_wanted(const struct server *s);
 /*
- * Before a command is executed: notes the keys that it reads, and for whom it changes others.  If
- * they are many, the command notes each before it reads it, and asks tracking_follows() when it
- * begins whether it has to.
+ * Before a command is executed: notes the keys that it reads, and the origin of its changes.  A
+ * command with many keys notes each key itself before it reads it, if tracking_follows() says so
+ * when it begins.
  */
 void tracking_before(struct caller *c, const struct command *cmd, unsigned int argc,
 		     const struct resp_arg *argv);
@@ -96,17 +95,17 @@ void tracking_found(struct caller *c, const void *key, size_t key_len);
 
 /*
  * By the loop, not within a command: a change, in the order of the feed; and the end of several,
- * when the table is brought to its limit.  False: that takes longer, and is to be called again.
+ * when the table is trimmed to its limit.  False: that takes longer; call again.
  */
 void tracking_change(struct server *s, const struct feed_change *change);
 bool tracking_changes_end(struct server *s);
-/* The same: all keys are gone, or changes were lost, so whatever was kept is not valid any more. */
+/* The same: all keys are gone, or changes were lost, so no cached value is valid any more. */
 void tracking_forget_all(struct server *s);
 
-/* Gives memory back that the table has had for long. */
+/* Returns memory that the table has not used for long. */
 void tracking_second(struct server *s);
 
-/* Ends it for a client, which is not told. */
+/* Ends tracking for a client, without a message. */
 void tracking_end(struct caller *c);
 void tracking_free(struct tracked_keys *t);
 

@@ -2,12 +2,10 @@
 /*
  * Times as crontab(5) writes them, in local time.  Five fields: minute (0-59), hour (0-23), day of
  * the month (1-31), month (1-12, or jan to dec), weekday (0-7: 0 and 7 are Sunday; or sun to sat).
- * A field is a list, with commas, of *, numbers or names, and ranges (a-b); behind * or a range may
- * stand a step (/n).  If neither day nor weekday begins with *, one of them has to fit, else both.
- *
- * When clocks are put forward, a time that is left out comes at the end of the gap; when they are
- * put back, one that comes twice counts once.  If minute or hour begins with *, the clock is just
- * followed.
+ * A field is a list, with commas, of *, numbers or names, and ranges (a-b); a step (/n) may follow
+ * * or a range.  If neither day nor weekday begins with *, one of them has to match, else both.
+ * When clocks are put forward, a skipped time comes at the end of the gap; when they are put back,
+ * a repeated time counts once.  If minute or hour begins with *, the clock is just followed.
  */
 #ifndef XKV_CRON_H
 #define XKV_CRON_H
@@ -21,7 +19,7 @@
 
 struct cron {
 	uint64_t set[CRON_FIELDS]; /* the numbers that fit, as bits */
-	bool both_days;		   /* day and weekday have to fit, instead of one of them */
+	bool both_days;		   /* day and weekday have to match, instead of one of them */
 	bool follows;		   /* the clock, through its changes */
 };
 

@@ -12,16 +12,15 @@ int file_write(int fd, const char *bytes, size_t len, uint64_t at);
 #define FILE_WHOLE UINT64_MAX
 
 /*
- * Writes the first `bytes` of a file, which has as many, or the whole of it to a file of this name
- * in a directory, and has the disk take them.  `flags`: O_TRUNC, or O_EXCL.  0 or -errno; then what
- * was written stays.
+ * Copies the first `bytes` of a file, or all of it, to a file of this name in a directory, and
+ * syncs it.  `flags`: O_TRUNC, or O_EXCL.  0 or -errno; then an incomplete copy stays.
  */
 int file_copy(int from, uint64_t bytes, int dir_fd, const char *name, int flags);
 
-/* Has the disk take the name of this file, or directory: that is in the directory above. */
+/* Syncs the name of this file or directory, which is in the directory above. */
 int directory_sync_name(const char *path);
 
-/* How much is in a directory; -1: it cannot be read. */
+/* The number of entries of a directory; -1: it cannot be read. */
 int directory_count(const char *path);
 
 #endif

@@ -12,7 +12,7 @@
 
 /*
  * Characters that a pattern matches beside its stars, between its first and its last special one.
- * As many as you like if stars are all that is special in it, and glob_new() compiles it.
+ * No limit if stars are its only special characters, and glob_new() compiles it.
  */
 #define GLOB_TEXT_MAX 255
 #define GLOB_WORDS    ((GLOB_TEXT_MAX + 1) / 64)
@@ -28,7 +28,7 @@ struct glob_literal {
 
 /* A compiled pattern. */
 struct glob {
-	struct glob_literal prefix, suffix; /* in the pattern, or behind the glob: glob_new() */
+	struct glob_literal prefix, suffix; /* in the pattern, or after the glob: glob_new() */
 	bool ignore_case;
 	bool too_long;			   /* more than GLOB_TEXT_MAX elements: matches no text */
 	char *texts;			   /* to be found between the ends, behind the glob */

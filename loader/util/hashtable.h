@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A hash table of entries that belong to the caller, who embeds struct hashtable_entry in them and
- * compares them himself:
+ * A hash table of entries that belong to the caller, which embeds struct hashtable_entry in them
+ * and compares them itself:
  *
  *	for (e = hashtable_find(&t, hash); e; e = hashtable_find_next(e))
  *		if (is_wanted(e))

@@ -25,14 +25,14 @@ void log_set_level(enum log_level level);
 /* How later lines are written: as Redis writes them, or as JSON objects.  Thread safe. */
 void log_set_format(enum log_format format);
 
-/* What begins a line on standard error for systemd-journald, if that is what it goes to; or "". */
+/* The prefix of a line on standard error if that goes to systemd-journald; or "". */
 const char *log_priority(enum log_level level);
 
 /* Writes one line with time, pid and level, its text cut at 2 KiB.  Keeps errno.  Thread safe. */
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * For lines that anybody on the network can cause: one in ten seconds.  Starts as zero; for one
+ * For lines that any host on the network can cause: one in ten seconds.  Starts as zero; for one
  * thread.
  */
 struct log_rate {

@@ -11,13 +11,14 @@
 
 /*
  * Is so little memory left that the store must not grow by `more` bytes, or at all?  A twentieth of
- * the machine's memory is kept free; of each cgroup with a limit (version 1 or 2, including all
- * parents) a twentieth of the limit, and at least what a restart and a save need.  The kernel
- * cannot reclaim the pages of the store, and kills processes of a cgroup that exceeds its limit.
+ * the machine's memory is kept free; for each cgroup with a limit (version 1 or 2, including all
+ * parents) a twentieth of the limit, and at least the memory that a restart and a save need.  The
+ * kernel cannot reclaim the pages of the store, and kills processes of a cgroup that exceeds its
+ * limit.
  */
 bool memory_is_short(uint64_t more);
 
-/* What is kept free of so much memory of a cgroup, for all else than the store. */
+/* The part of a cgroup's memory that is kept free for other uses than the store. */
 uint64_t memory_reserve(uint64_t whole);
 
 /* The machine's memory in bytes, or the smallest limit of a cgroup if that is less. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Figures of xkvd.  A figure is one row of a table, which has all that there is to say of it; the
- * table is made anew whenever it is read:
+ * Figures of xkvd.  A figure is one row of a table, which describes it completely; the table is
+ * built each time that it is read:
  *
  *	const struct figure figures[] = {
  *		{ "keyspace_hits", COUNT(hits), "redis_keyspace_hits_total", "reads, of keys" },
@@ -10,8 +10,8 @@
  *
  * Its first name is that in INFO, as in Redis if Redis has it; the second is that in /metrics, as
  * redis_exporter has it, else xkv_..., with the unit at its end, and _total if it only grows.
- * Either may be NULL: it is not there.  Who shows the figures implements `struct metrics`: INFO in
- * commands/info.c, /metrics in util/openmetrics.c.
+ * Either may be NULL: it is not shown there.  Outputs of the figures implement `struct metrics`:
+ * INFO in commands/info.c, /metrics in util/openmetrics.c.
  */
 #ifndef XKV_METRICS_H
 #define XKV_METRICS_H
@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 enum figure_kind {
-	FIGURE_COUNT, /* only grows, but for a restart and CONFIG RESETSTAT */
+	FIGURE_COUNT, /* only grows, except at a restart and CONFIG RESETSTAT */
 	FIGURE_GAUGE,
 	FIGURE_BYTES,	  /* in INFO also NAME_human, "1.50M" */
 	FIGURE_REAL,	  /* with so many decimals in INFO */
@@ -30,7 +30,7 @@ enum figure_kind {
 	FIGURE_MS,	  /* a time, in INFO in milliseconds, else in seconds */
 	FIGURE_OK,	  /* "ok" or "err", else 1 or 0 */
 	FIGURE_TEXT,	  /* in INFO only */
-	FIGURE_LABELS,	  /* not in INFO; else 1: its labels have what it says */
+	FIGURE_LABELS,	  /* not in INFO; value 1: its labels have the information */
 	FIGURE_HISTOGRAM, /* not in INFO */
 };
 
@@ -74,7 +74,7 @@ struct figure {
 #define TEXT(value)	     .kind = FIGURE_TEXT, .text = (value)
 #define LABELS		     .kind = FIGURE_LABELS, .gauge = 1
 #define HISTOGRAM(value)     .kind = FIGURE_HISTOGRAM, .histogram = (value)
-/* What dashboards of Redis ask for, and xkvd does not have.  The rest of the row. */
+/* For figures that dashboards of Redis expect, and xkvd does not have: the rest of the row. */
 #define NONE(metric) .kind = FIGURE_GAUGE, .gauge = 0, metric, "always 0: xkvd has no such thing"
 
 /* An array of them ends with one without a name. */
@@ -84,8 +84,8 @@ struct label {
 
 struct metrics {
 	/*
-	 * Shows figures that have these labels, or none (NULL).  With a `line` they are one line of
-	 * INFO of that name, "a=1,b=2".  What is not static is valid during the call only.
+	 * Shows figures with these labels, or none (NULL).  With a `line` they are one line of INFO
+	 * of that name, "a=1,b=2".  Arguments that are not static are valid during the call only.
 	 */
 	void (*show)(struct metrics *m, const char *line, const struct label *labels,
 		     const struct figure *figures, size_t count);

@@ -6,9 +6,9 @@
  *	show_figures(openmetrics_of(o));
  *	text = openmetrics_end(o, &len);
  *
- * Samples of one metric may come in any order: they stand together in the text.  What is shown of
- * one metric has the same kind and help, neither long (names: 80 bytes) nor with what would have to
- * be escaped; values of labels may be any text.
+ * Samples of one metric may come in any order: the text groups them.  All samples of a metric have
+ * the same kind and help, which are short (names: 80 bytes) and need no escapes; values of labels
+ * may be any text.
  */
 #ifndef XKV_OPENMETRICS_H
 #define XKV_OPENMETRICS_H
@@ -22,12 +22,12 @@ struct openmetrics;
 
 /* NULL: no memory. */
 struct openmetrics *openmetrics_new(enum metrics_format format);
-/* Who gets the figures. */
+/* The receiver of the figures. */
 struct metrics *openmetrics_of(struct openmetrics *o);
 /* The text, malloc()ed, NULL: no memory.  Frees `o`, which may be NULL. */
 char *openmetrics_end(struct openmetrics *o, size_t *len);
 
-/* What a client wants that sends this in its header Accept; NULL: no such header. */
+/* The format for a client with this header Accept; NULL: no such header. */
 enum metrics_format openmetrics_accepted(const char *accept);
 /* The Content-Type of a format. */
 const char *openmetrics_type(enum metrics_format format);

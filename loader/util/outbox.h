@@ -4,8 +4,8 @@
  * move bytes that are there.  Knows no protocol and no socket.
  *
  * An append that would exceed the limit, or finds no memory, drops everything and sets `failed`;
- * later appends do nothing.  Chunks are cached per thread.  Those of what is sent to many are
- * shared (outbox_copy()): who has a copy is used by one thread at a time, under one lock.
+ * later appends do nothing.  Chunks are cached per thread.  Chunks of a message to many clients are
+ * shared (outbox_copy()): outboxes with copies are used by one thread at a time, under one lock.
  */
 #ifndef XKV_OUTBOX_H
 #define XKV_OUTBOX_H
@@ -33,10 +33,10 @@ struct outbox {
 	bool sending; /* its chunks are being read without the lock: they stay */
 };
 
-/* Frees what is not yet sent; the limit and `failed` stay. */
+/* Frees unsent bytes; the limit and `failed` stay. */
 void outbox_free(struct outbox *o);
 
-/* The same, but those that are being sent stay; sets `failed`. */
+/* The same, but bytes that are being sent stay; sets `failed`. */
 void outbox_give_up(struct outbox *o);
 
 /* Frees the chunks that this thread keeps for reuse. */
@@ -54,7 +54,7 @@ static inline char *outbox_reserve(struct outbox *o, size_t n)
 	return outbox_reserve_chunk(o, n);
 }
 
-/* Appends the first `n` bytes of what was reserved. */
+/* Appends the first `n` bytes of the reserved room. */
 static inline void outbox_used(struct outbox *o, size_t n)
 {
 	o->tail->len += n;
@@ -71,25 +71,28 @@ static inline void outbox_append(struct outbox *o, const void *bytes, size_t len
 	outbox_used(o, len);
 }
 
-/* Appends memory that malloc() has returned, and frees it when it was sent. */
+/* Appends memory from malloc(), and frees it once it was sent. */
 void outbox_give(struct outbox *o, char *bytes, size_t len);
 
-/* Moves or copies all of `from` behind `to`; it is empty then.  If it has failed, `to` fails. */
+/*
+ * Moves or copies all of `from` to the end of `to`, which empties `from`.  If `from` has failed,
+ * `to` fails.
+ */
 void outbox_splice(struct outbox *to, struct outbox *from);
 
 /* Copies all bytes to `to`, and returns the end of the copy. */
 char *outbox_flatten(const struct outbox *o, char *to);
 
 /*
- * Appends a copy of what waits in `from`, which stays.  Large chunks are not copied, but shared.
- * If `from` has failed, `to` fails.
+ * Appends a copy of the bytes of `from`, which does not change.  Large chunks are not copied, but
+ * shared.  If `from` has failed, `to` fails.
  */
 void outbox_copy(struct outbox *to, const struct outbox *from);
 
-/* Fills `iov` with what is to be sent next; returns how many there are. */
+/* Fills `iov` with the bytes to send next; returns the number of elements. */
 int outbox_iov(const struct outbox *o, struct iovec *iov, int max);
 
-/* Forgets `n` bytes that were sent. */
+/* Removes `n` bytes that were sent. */
 void outbox_sent(struct outbox *o, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which process has a file open?  Found in /proc, of what this process may see there. */
+/* Which process has a file open?  Searches /proc, as far as this process may read it. */
 #ifndef XKV_PROCESS_H
 #define XKV_PROCESS_H
 

@@ -7,14 +7,15 @@
 #include <stdbool.h>
 
 /*
- * Starts a thread that no signal interrupts: all of them are for the event loop.  0, or a negative
- * errno value; then *thread is undefined.  Thread safe.
+ * Starts a thread that no signal interrupts: signals go to the event loop.  0, or a negative errno
+ * value; then *thread is undefined.  Thread safe.
  */
 int thread_without_signals(pthread_t *thread, void *(*fn)(void *arg), void *arg);
 
 /*
- * The calling thread is to get a CPU soon after each of its many waits, for a shorter time each:
- * Linux lets others, who just compute, have theirs for milliseconds.  Its share stays the same.
+ * Shortens the calling thread's time slices, so that it gets a CPU soon after each of its many
+ * waits: otherwise Linux lets CPU-bound programs finish theirs, which takes milliseconds.  Its
+ * share of the CPU stays the same.
  */
 void thread_hurries(bool hurries);
 
