@@ -35,7 +35,7 @@ struct held {
 	int fd;	     /* not owned */
 	char *bytes; /* owned; NULL = there are none */
 	size_t sent, len;
-	size_t taken; /* of writev()'s bytes those that are kept here; reported as written once sent */
+	size_t taken; /* bytes of writev() kept here; reported as written once sent */
 };
 
 /* Embedded in its owner. */
