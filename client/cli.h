@@ -4,6 +4,7 @@
  *
  *   xkv.c       options, environment; runs one command or the prompt
  *   prompt.c    reads lines: the prompt with its history, or a script on standard input
+ *   complete.c  completion at the prompt
  *   commands.c  the table of commands, and the commands over UDP (libxkv)
  *   admin.c     the commands over TCP: stats, save, watch
  *   slow.c      over TCP, too: slowlog, latency
@@ -89,6 +90,16 @@ struct word {
 int command_run(struct cli *c, int argc, struct word *argv);
 /* Prints the table of commands, or the usage of one (`name` NULL = all).  An exit code. */
 int command_help(const char *name);
+
+/* The name of the first, second, ... command; NULL: there are no more. */
+const char *command_name(size_t i);
+/* NULL: there is no such command. */
+const char *command_usage(const char *name);
+
+/* ---- complete.c ---- */
+
+/* Has readline() complete words.  `c` is used until the program ends. */
+void complete_at_prompt(struct cli *c);
 
 /* ---- admin.c ---- */
 

@@ -948,6 +948,18 @@ static const struct command *command_find(const char *name)
 	return NULL;
 }
 
+const char *command_name(size_t i)
+{
+	return i < COMMANDS ? commands[i].name : NULL;
+}
+
+const char *command_usage(const char *name)
+{
+	const struct command *cmd = command_find(name);
+
+	return cmd ? cmd->usage : NULL;
+}
+
 int command_help(const char *name)
 {
 	const struct command *one = name ? command_find(name) : NULL;

@@ -157,6 +157,7 @@ static int from_terminal(struct cli *c)
 	int code = EXIT_DONE;
 
 	rl_readline_name = "xkv";
+	complete_at_prompt(c);
 	using_history();
 	stifle_history(HISTORY_LINES);
 	if (keep)

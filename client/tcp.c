@@ -224,6 +224,12 @@ static redisReply *ask(const struct cli *c, struct tcp *tcp, const char *name, i
 	return checked(c, name, reply, err);
 }
 
+redisReply *tcp_ask_words(const struct cli *c, struct tcp *tcp, int argc, const char **argv,
+			  int *err)
+{
+	return ask(c, tcp, argv[0], argc, argv, err);
+}
+
 static int count_words(const char *second, const char *third)
 {
 	return !second ? 1 : !third ? 2 : 3;

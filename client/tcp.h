@@ -23,6 +23,8 @@ int tcp_wait_without_limit(const struct cli *c, struct tcp *tcp);
  */
 redisReply *tcp_ask(const struct cli *c, struct tcp *tcp, const char *name, const char *second,
 		    const char *third, int *err);
+redisReply *tcp_ask_words(const struct cli *c, struct tcp *tcp, int argc, const char **argv,
+			  int *err);
 /* The same of xkvd itself, also where it stands in front of a Redis, to which commands pass. */
 redisReply *tcp_ask_xkvd(const struct cli *c, struct tcp *tcp, const char *name, const char *second,
 			 const char *third, int *err);

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 3
-"""Completion of words by bash, and by zsh if it is installed, as `make install` puts it there."""
+"""
+Completion of words by bash, and by zsh if it is installed, as `make install` puts it there; and at
+the prompt of xkv.
+"""
 import os
 import pty
 import re
 import select
 import shutil
 import subprocess
+import termios
 import time
 
 import pytest
-from conftest import BUILD, ROOT, run
+from conftest import BUILD, ROOT, run, wait_for
+from respserver import RESPD, UnixDaemon
 
+pytest_plugins = ["respserver"]
 WAIT = 20
 
 
@@ -125,3 +131,70 @@ def test_zsh_at_a_prompt(place):
                       f" fpath=('{place}/share/zsh' $fpath); autoload -U compinit; compinit -u -D",
                       "xkvd --tls-auth-cli\t opt\t\x15echo DO''NE\n", place)
     assert "--tls-auth-clients" in shown and "optional" in shown, shown
+
+
+# at the prompt of xkv --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, no_process_stays):
+    daemon = UnixDaemon(RESPD, tmp_path_factory.mktemp("server"))
+    keys = ["café", "a b", "o\n", "*star", '"quoted', "one", *[f"user:{i}" for i in range(300)]]
+    with daemon.connect() as c:
+        c.call("MSET", *[word.encode() for key in keys for word in (key, "v")])
+        c.call("ACL", "SETUSER", "blind", "on", "nopass", "~*", "+@all", "-scan")
+    yield daemon
+    assert daemon.stop() == 0
+
+
+def at_prompt(server, place, keys, *options):
+    """What is shown, and the line as it is in the history after Enter."""
+    master, slave = pty.openpty()
+    argv = [str(BUILD / "xkv"), "-s", str(server.path), "--timeout", "50", *options]
+    (place / ".xkv_history").unlink(missing_ok=True)
+    with subprocess.Popen(argv, stdin=slave, stdout=slave, stderr=slave, cwd=place,
+                          env={**environment(place), "TERM": "xterm"}) as xkv:
+        read_until(master, "6379> ")
+        wait_for(lambda: not termios.tcgetattr(slave)[3] & termios.ECHO, 20, "a line to be read")
+        os.write(master, keys.encode() + b"\n")
+        shown = read_until(master, r"\n127[^ ]*6379> $")
+        xkv.kill()
+    os.close(slave)
+    os.close(master)
+    line = (place / ".xkv_history").read_text("utf-8").splitlines()[-1].replace("\\040", " ")
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown), line
+
+
+@pytest.mark.parametrize("keys, wanted", [
+    ("pers\tus\t", "persist user:"),
+    ("pers\tuser:299\t", "persist user:299 "),
+    ("get on\t", "get one "),
+    ("get *\t", "get *star "),
+    ("mget x on\t", "mget x one "),
+    ("mset a on\t", "mset a on"),
+    ("mset a b on\tv", "mset a b one v"),
+    ("set one v k\t", "set one v KEEPTTL "),
+    ("events --f\t", "events --from "),
+    ("help doc\t", "help doctor "),
+    ("nothing on\t", "nothing on"),
+])
+def test_words_at_the_prompt(server, place, keys, wanted):
+    assert at_prompt(server, place, keys)[1] == wanted
+
+
+@pytest.mark.parametrize("keys, wanted", [
+    ("p\t\t", ["persist", "pexpire", "ping", "pttl"]), ("get user:29\t\t", ["user:295"]),
+    ("get c\t", ["afé"]), ("set one v e\t\t", ["EX", "EXAT"]),
+    ("incr one \t", ["incr KEY [BY]"]), ("set one \t", ["set KEY VALUE|-|-f FILE [EX s|PX ms"]),
+])
+def test_what_the_prompt_shows(server, place, keys, wanted):
+    shown = at_prompt(server, place, keys)[0]
+    assert all(word in shown for word in wanted), shown
+
+
+def test_keys_that_are_not_offered(server, place):
+    """Those that could not be typed so; all of a user who may not list them, or of nobody."""
+    assert not re.search("a b|quoted", at_prompt(server, place, "get \t\t")[0])
+    for options in ["--user", "blind", "-a", "x"], ["-s", "/nowhere"]:
+        shown, line = at_prompt(server, place, "get on\t", *options)
+        assert line == "get on" and "No such file" not in shown and "NOPERM" not in shown
