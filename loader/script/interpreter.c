@@ -791,8 +791,6 @@ static int reply_run_error(lua_State *L)
 			    lua->run->name);
 		return 0;
 	}
-	if (text && *text == '-')
-		text++;
 	if (source && line)
 		reply_error(r, "%s script: %s, on %s:%s.", text ? text : "ERR unknown error",
 			    lua->run->name, source, line);

@@ -12,6 +12,7 @@
 #define DEPTH_MAX   16	  /* of tables that are packed; those below are nil */
 #define CHECK_EVERY 65536 /* values between two looks at the clock */
 #define TABLE_SLOTS 4	  /* of the stack that one level of tables takes */
+#define TOO_MANY    "too many return values at once; use unpack_one or unpack_limit instead."
 
 /* --- pack --- */
 
@@ -268,7 +269,7 @@ static void unpack_value(struct unpacking *u);
 /* The table grows with what is there, not with the number that is announced. */
 static void unpack_table(struct unpacking *u, size_t count, bool map)
 {
-	luaL_checkstack(u->L, TABLE_SLOTS, "in function cmsgpack.unpack");
+	luaL_checkstack(u->L, TABLE_SLOTS, TOO_MANY);
 	lua_newtable(u->L);
 	for (size_t i = 1; i <= count; i++) {
 		if (map)
@@ -362,9 +363,7 @@ static int unpack_some(lua_State *L, lua_Integer limit, lua_Integer offset)
 	u.at += offset;
 	u.left = len - (size_t)offset;
 	for (count = 0; u.left && (all || count < limit); count++) {
-		luaL_checkstack(L, 2,
-				"too many return values at once; "
-				"use unpack_one or unpack_limit instead.");
+		luaL_checkstack(L, 2, TOO_MANY);
 		unpack_value(&u);
 	}
 	if (all)

@@ -102,9 +102,7 @@ static void reply_line(lua_State *L, struct reply *r)
 static void reply_table(lua_State *L, struct reply *r, int depth)
 {
 	if (has_field(L, "err", LUA_TSTRING)) {
-		const char *text = lua_tostring(L, -1);
-
-		reply_error(r, "%s", text + (*text == '-'));
+		reply_error(r, "%s", lua_tostring(L, -1));
 	} else if (has_field(L, "ok", LUA_TSTRING)) {
 		reply_line(L, r);
 	} else if (has_field(L, "double", LUA_TNUMBER)) {
@@ -448,12 +446,13 @@ static int single_field(lua_State *L, const char *name)
 	return 1;
 }
 
-/* A text of one word gets a code before it. */
+/* What stands in a reply behind its '-', which may be there already.  One word gets a code. */
 static int redis_error_reply(lua_State *L)
 {
-	if (lua_gettop(L) == 1 && lua_type(L, 1) == LUA_TSTRING &&
-	    !strchr(lua_tostring(L, 1), ' ')) {
-		lua_pushfstring(L, "ERR %s", lua_tostring(L, 1));
+	if (lua_gettop(L) == 1 && lua_type(L, 1) == LUA_TSTRING) {
+		const char *text = lua_tostring(L, 1);
+
+		lua_pushfstring(L, "%s%s", strchr(text, ' ') ? "" : "ERR ", text + (*text == '-'));
 		lua_remove(L, 1);
 	}
 	return single_field(L, "err");

@@ -127,6 +127,8 @@ return cmsgpack.unpack()
 return cmsgpack.unpack({})
 return {cmsgpack.unpack("")}
 return {cmsgpack.unpack(5)}
+return {cmsgpack.unpack(string.rep("\128", 7900))}
+return {cmsgpack.unpack(string.rep("\128", 16384))}
 return {cmsgpack.unpack("\1\127\128\144\160\224\255")}
 return {cmsgpack.unpack("\204\200\205\200\1\206\200\1\2\3\207\0\0\0\1\2\3\4\5")}
 return {cmsgpack.unpack("\208\200\209\200\1\210\200\1\2\3\211\255\255\255\1\2\3\4\5")}

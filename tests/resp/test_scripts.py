@@ -28,6 +28,11 @@ return redis.error_reply('My Err')
 return redis.error_reply('-ERR z')
 return redis.error_reply('My')
 return redis.error_reply('')
+return redis.error_reply('-My')
+return redis.error_reply('--My Err')
+return redis.error_reply('-My Err').err
+return {err='-My Err'}
+error({err='-My Err'})
 return redis.error_reply(1)
 return redis.status_reply('FINE')
 return redis.sha1hex('')
