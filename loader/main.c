@@ -368,6 +368,24 @@ static int carry_over(struct xkvd *x, const struct options *o, char *err)
 	return -EINVAL;
 }
 
+/* On maps that were adopted or made: a store as it was, a new one, or one that is carried over. */
+static int open_maps(struct xkvd *x, const struct options *o, char *err)
+{
+	x->carries = x->bpf.carries;
+	x->fresh = !x->bpf.adopted; /* corrected by store_open(); on failure run() detaches */
+	x->store = store_open(&x->bpf, x->cfg->maxmemory, x->cfg->maxmemory_policy, &x->fresh, err,
+			      ERR_LEN);
+	if (!x->store)
+		return -EINVAL;
+	return x->carries ? carry_over(x, o, err) : 0;
+}
+
+/* While the one whose place we take still serves: what takes longest. */
+static int carry_before(struct xkvd *x, const struct options *o, char *err)
+{
+	return x->takeover.pid && x->bpf.carries ? open_maps(x, o, err) : 0;
+}
+
 static int open_store(struct xkvd *x, const struct options *o, char *err)
 {
 	int ret;
@@ -380,16 +398,8 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 		return -ENOENT;
 	}
 	ret = bpf_open(&x->bpf, x->cfg, err, ERR_LEN);
-	if (ret)
-		return ret;
-	x->carries = x->bpf.carries;
-	x->fresh = !x->bpf.adopted; /* corrected by store_open(); on failure run() detaches */
-	x->store = store_open(&x->bpf, x->cfg->maxmemory, x->cfg->maxmemory_policy, &x->fresh, err,
-			      ERR_LEN);
-	if (!x->store)
-		return -EINVAL;
-	if (x->carries)
-		ret = carry_over(x, o, err);
+	if (!ret && !x->store)
+		ret = open_maps(x, o, err);
 	if (ret)
 		return ret;
 	if (x->cfg->appendonly && !x->fresh && !store_is_cache(x->store))
@@ -840,9 +850,11 @@ static int run(struct xkvd *x, const struct options *o)
 	ret = handed_offer();
 	if (ret)
 		log_warning("an xkvd that takes our place gets no functions: %s", strerror(-ret));
-	if (x->takeover.pid)
+	ret = carry_before(x, o, err);
+	if (!ret && x->takeover.pid)
 		takeover_end_other(&x->takeover);
-	ret = start(x, o, err);
+	if (!ret)
+		ret = start(x, o, err);
 	if (!ret && x->takeover.pid)
 		takeover_done(&x->takeover);
 	if (!ret)
