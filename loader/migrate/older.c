@@ -19,6 +19,7 @@
 
 #define WAYS_MAX     32
 #define BUCKET_KEYS  ((XKV_CHAIN_MAX + 1) * WAYS_MAX)
+#define ONCE_TRIES   1000
 #define READ_WAIT_MS 2000 /* for one who has locked an entry and does not run */
 
 /* Where things are. */
@@ -54,6 +55,7 @@ struct older {
 	uint64_t key[XKV_HASH_WORDS]; /* of the entry that is reported */
 	char *value;
 	size_t value_room;
+	uint64_t *digest; /* of the versions in each bucket, when it was reported; 0 = none */
 	/* of a bucket that is read */
 	unsigned int entries;
 	uint64_t entry[BUCKET_KEYS];
@@ -242,7 +244,8 @@ static int open_all(struct older *o)
 			     &o->buckets);
 	if (!o->config || !o->index)
 		return -EPROTO;
-	return map_pages(o);
+	o->digest = calloc(o->buckets, sizeof(*o->digest));
+	return o->digest ? map_pages(o) : -ENOMEM;
 }
 
 struct older *older_open(const struct bpf *bpf, char *err, size_t err_len)
@@ -283,6 +286,7 @@ void older_close(struct older *o)
 		munmap(o->config, o->config_bytes);
 	btf__free(o->btf);
 	free(o->page);
+	free(o->digest);
 	free(o->value);
 	free(o);
 }
@@ -451,8 +455,16 @@ static bool has_changed(struct older *o, uint64_t number)
 	       memcmp(before, o->entry, entries * sizeof(*before));
 }
 
+/* Versions are unique, so what has changed has another sum. */
+static uint64_t digest_of(uint64_t version)
+{
+	version *= 0x9e3779b97f4a7c15ULL;
+	return version ^ version >> 32;
+}
+
 /* Reports the entry of a reference, if it is one of this bucket. */
-static int report(struct older *o, uint64_t number, uint64_t entry, older_fn *fn, void *arg)
+static int report(struct older *o, uint64_t number, uint64_t entry, older_fn *fn, void *arg,
+		  uint64_t *digest)
 {
 	uint64_t mask = config_word(o, &o->p.bucket_mask), fingerprint;
 	struct carried e;
@@ -465,25 +477,47 @@ static int report(struct older *o, uint64_t number, uint64_t entry, older_fn *fn
 	fingerprint = fingerprint_of(o, &e);
 	if ((fingerprint & mask) != number || XKV_TAG(fingerprint ^ entry))
 		return -EAGAIN;
+	*digest += digest_of(e.version);
 	return fn(arg, &e, entry);
+}
+
+/* Is the bucket, by its versions, as it was when it was last reported? */
+static bool is_known(struct older *o, uint64_t number)
+{
+	uint64_t digest = 0, version;
+	struct page page;
+	const char *slot;
+
+	if (!o->digest[number] || !read_bucket(o, number))
+		return false;
+	for (unsigned int i = 0; i < o->entries; i++) {
+		slot = slot_at(o, o->entry[i], &page);
+		version = slot ? load(slot + o->p.seq.at) : 1;
+		if (version & 1)
+			return false;
+		digest += digest_of(version);
+	}
+	return digest == o->digest[number] && !has_changed(o, number);
 }
 
 /* Until nothing of the bucket has changed while it was read. */
 static int walk_bucket(struct older *o, uint64_t number, older_fn *fn, void *arg)
 {
-	uint64_t until = 0;
-	bool again = true;
+	uint64_t until = 0, digest;
+	bool again = !is_known(o, number);
 	int ret;
 
 	while (again) {
+		digest = 0;
 		again = !read_bucket(o, number);
 		for (unsigned int i = 0; i < o->entries && !again; i++) {
-			ret = report(o, number, o->entry[i], fn, arg);
+			ret = report(o, number, o->entry[i], fn, arg, &digest);
 			if (ret && ret != -EAGAIN)
 				return ret;
 			again = ret;
 		}
 		again = again || has_changed(o, number);
+		o->digest[number] = again ? 0 : digest;
 		if (!again)
 			break;
 		until = until ? until : monotonic_ms() + READ_WAIT_MS;
@@ -598,19 +632,50 @@ int older_secrets(const struct older *o, struct xkv_secrets *out)
 	return ret;
 }
 
+static bool is_zero(const char *at, size_t bytes)
+{
+	return !bytes || (!at[0] && !memcmp(at, at + 1, bytes - 1));
+}
+
+static bool is_locked(const struct xkv_dedup_set *set)
+{
+	uint64_t locks = 0;
+
+	for (int way = 0; way < XKV_DEDUP_WAYS; way++)
+		locks |= set->way[way].lock;
+	return locks & 1;
+}
+
+/* Reads a set twice, until nobody is at it; one that stays locked drops all copies, in ours, too. */
+static int once_set(const struct older *o, uint32_t number, char *value, char *again,
+		    struct xkv_dedup_set *out)
+{
+	size_t bytes = fields_size(o->btf, "xkv_dedup_set");
+	int ret = 0;
+
+	for (int i = 0; i < ONCE_TRIES; i++) {
+		if (bpf_map_lookup_elem(o->bpf->older[BPF_ONCE], &number, value) ||
+		    bpf_map_lookup_elem(o->bpf->older[BPF_ONCE], &number, again))
+			return -errno;
+		memset(out, 0, sizeof(*out));
+		if (!is_zero(value, bytes))
+			ret = fields_copy(o->btf, value, o->ours, out, "xkv_dedup_set");
+		if (ret || (!memcmp(value, again, bytes) && !is_locked(out)))
+			return ret;
+		sched_yield();
+	}
+	return 0;
+}
+
 int older_once(const struct older *o, struct xkv_dedup_set *out)
 {
-	char *value = calloc(1, fields_size(o->btf, "xkv_dedup_set"));
-	int ret = value ? 0 : -ENOMEM;
+	size_t bytes = (fields_size(o->btf, "xkv_dedup_set") + 7) & ~7UL;
+	char *values = calloc(2, bytes);
+	int ret = values ? 0 : -ENOMEM;
 
-	for (uint32_t set = 0; !ret && set < XKV_DEDUP_SETS; set++) {
-		memset(&out[set], 0, sizeof(out[set]));
-		if (bpf_map_lookup_elem(o->bpf->older[BPF_ONCE], &set, value))
-			ret = -errno;
-		else
-			ret = fields_copy(o->btf, value, o->ours, &out[set], "xkv_dedup_set");
-	}
-	free(value);
+	for (uint32_t set = 0; !ret && set < XKV_DEDUP_SETS; set++)
+		ret = once_set(o, set, values, values + bytes, &out[set]);
+	free(values);
 	return ret;
 }
 

@@ -33,14 +33,14 @@ def other():
 class Writers(Working):
     """
     Changes keys over UDP, whoever is killed meanwhile: what is not answered is asked again, for
-    as long as it takes.
+    as long as it takes, and executed once.
     """
-    KEYS = 300
+    KEYS, SESSION = 300, b"a writer"
 
     def __init__(self, d):
         self.d, self.udp = d, d.udp(timeout=0.3)
         self.stored, self.wrong = {}, []
-        self.writes = 0
+        self.writes = self.id = 0
         self.done = threading.Event()
         self.threads = [threading.Thread(target=self._run)]
 
@@ -52,9 +52,15 @@ class Writers(Working):
             except OSError:  # nobody listens
                 time.sleep(0.05)
                 continue
+            if reply and reply.status == proto.REPEATED:
+                return None
             if reply and reply.status == 0 and reply.results[0].status != proto.BUSY:
                 return reply.results[0]
         raise AssertionError("no reply")
+
+    def _change(self, op):
+        self.id += 8
+        return self._ask(op, id=self.id, session=self.SESSION)
 
     def _run(self):
         try:
@@ -70,11 +76,12 @@ class Writers(Working):
         if (found.value if found.status == 0 else None) != self.stored.get(key):
             self.wrong.append((key, found, self.stored.get(key)))
         if number % 7 == 3:
-            self._ask(proto.delete(key))
+            self._change(proto.delete(key))
             self.stored[key] = None
         else:
             self.stored[key] = b"%d" % number * (number % 4 + 1)
-            assert self._ask(proto.set_(key, self.stored[key])).status == 0
+            self._change(proto.set_(key, self.stored[key]))
+        self._change(proto.incr(b"counter", 1))
 
     def more(self, count=200):
         until = self.writes + count
@@ -84,6 +91,11 @@ class Writers(Working):
     def __exit__(self, *_):
         super().__exit__()
         self.udp.close()
+
+    def left(self):
+        """What has to be there afterwards."""
+        there = {key: value for key, value in self.stored.items() if value is not None}
+        return {**there, b"counter": b"%d" % self.writes}
 
 
 def fill(d):
@@ -160,17 +172,44 @@ def test_upgrade_to_another_layout_and_back(xkvd, other):
 
     def has_all():
         r = d.redis()
-        for stored in callers.stored, {k: v for k, v in writers.stored.items() if v is not None}:
-            assert dict(zip(stored, r.mget(list(stored)))) == stored
-        gone = [key for key, value in writers.stored.items() if value is None]
-        assert not gone or not r.exists(*gone)
-        holds(d, entries, r.dbsize() - len(entries[0]))
+        stored = {**callers.stored, **writers.left()}
+        assert dict(zip(stored, r.mget(list(stored)))) == stored
+        holds(d, entries, len(stored))
 
     has_all()
     d.stop()
     d.detach()
     d.start()  # from the log
     has_all()
+
+
+def test_what_fails_leaves_the_older_store(xkvd, other):
+    """... also when its maps had been replaced already: they are put back."""
+    d = xkvd("--save", "")
+    entries = fill(d)
+    pins = sorted(os.listdir(d.pins))
+    (d.dir / "appendonlydir").write_text("no directory")
+    with Writers(d) as writers:
+        for options, said in (["--maxmemory", "1mb"], "what the empty store takes"), (
+                ["--appendonly", "yes"], "appendonlydir"):
+            writers.more()
+            d.build, pid = other, d.process.pid
+            code, _ = d.upgrade(*options)
+            d.build = BUILD
+            assert code == 1 and said in d.log(), d.log()
+            wait_for(lambda: d.holder() not in (0, pid), 20, "the older one")
+            d.follow()
+            d.wait_ready()
+            writers.more()
+            assert [pin for pin in sorted(os.listdir(d.pins)) if "before" not in pin] == pins
+        holds(d, entries, d.redis().dbsize() - len(entries[0]))
+        d.build = other
+        assert d.upgrade() == (0, "") and "carried" in d.log().splitlines()[-3]
+        d.build = BUILD
+        assert d.upgrade() == (0, "")
+        assert sorted(os.listdir(d.pins)) == pins
+    left = writers.left()
+    assert dict(zip(left, d.redis().mget(list(left)))) == left
 
 
 # What a kill -9 interrupts, and whether it is the new store by then.
@@ -211,4 +250,6 @@ def test_killed(xkvd, other, moment):
             assert d.log().count("is carried over") - said == carried, d.log()
             writers.more()
     assert not writers.wrong, writers.wrong[:3]
-    holds(d, entries, sum(value is not None for value in writers.stored.values()))
+    left = writers.left()
+    assert dict(zip(left, d.redis().mget(list(left)))) == left
+    holds(d, entries, len(left))
