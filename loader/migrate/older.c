@@ -646,7 +646,7 @@ static bool is_locked(const struct xkv_dedup_set *set)
 	return locks & 1;
 }
 
-/* Reads a set twice, until nobody is at it; one that stays locked drops all copies, in ours, too. */
+/* Reads a set until nobody is at it.  One that stays locked drops all copies, in ours, too. */
 static int once_set(const struct older *o, uint32_t number, char *value, char *again,
 		    struct xkv_dedup_set *out)
 {
