@@ -8,7 +8,7 @@
 
 #include "config/config.h"
 #include "store/store.h"
-#include "upstream/value.h"
+#include "upstream/ask.h"
 #include "util/log.h"
 
 #define FLUSH_PERIOD 0.005 /* seconds */
@@ -257,8 +257,10 @@ void cache_push(struct link *l, const char *frame, size_t len)
 	value_free(v);
 }
 
-static void take_tracking(struct proxy *x, const struct resp_value *v)
+static void take_tracking(struct link *l, const struct resp_value *v)
 {
+	struct proxy *x = l->arg;
+
 	x->tracks = value_is(v, "OK");
 	if (!x->tracks)
 		log_warning("the upstream %s does not announce changes, so nothing is cached: "
@@ -269,7 +271,7 @@ static void take_tracking(struct proxy *x, const struct resp_value *v)
 void cache_connect(struct proxy *x)
 {
 	x->tracks = false;
-	proxy_ask(x, take_tracking, 3, (const char *[]){ "CLIENT", "TRACKING", "ON" });
+	link_ask(&x->watch, take_tracking, 3, (const char *[]){ "CLIENT", "TRACKING", "ON" });
 }
 
 /* ---- commands that may change keys ------------------------------------------------------ */

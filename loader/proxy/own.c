@@ -256,6 +256,14 @@ unsigned int own_raw(struct passage *p)
 	return p->resets ? passage_wait(p, 0) : 0;
 }
 
+void owns_fail(struct proxy *x)
+{
+	struct own *own;
+
+	LIST_FOREACH(own, &x->own, each)
+	link_fail(&own->link, "the upstream is another one now");
+}
+
 void owns_free(struct proxy *x)
 {
 	struct own *own;

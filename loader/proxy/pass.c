@@ -214,7 +214,11 @@ static bool is_ahead(const struct passed *q)
 static void note_refusal(struct passage *p, const struct passed *q, const char *bytes, size_t len)
 {
 	static const char aborted[] = "-EXECABORT";
+	static const char demoted[] = "-READONLY"; /* another server may be the master by now */
 
+	if (q->proxy->address.master[0] && !q->proxy->ping_ns && len >= sizeof(demoted) &&
+	    !memcmp(bytes, demoted, sizeof(demoted) - 1))
+		proxy_ping(q->proxy);
 	if (q->begins)
 		multi_refused(p);
 	else if (q->finishes &&

@@ -14,7 +14,7 @@
 
 #include "config/config.h"
 #include "net/tls.h"
-#include "upstream/value.h"
+#include "upstream/ask.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -51,19 +51,38 @@ bool cache_is_stale(struct proxy *x)
 
 /* ---- health ------------------------------------------------------------------------ */
 
-/* What was announced before the PING was sent is known now. */
-static void pong(struct proxy *x, const struct resp_value *v)
+/* Sentinel may know of it late, or only others. */
+static bool is_master(struct link *l, const struct resp_value *role)
 {
-	(void)v;
+	if (role->type == '*' && value_is(value_item(role, 0), "master"))
+		return true;
+	snprintf(l->why, sizeof(l->why), "it is not a master (ROLE): %.*s",
+		 role->type == '-' ? (int)role->len : 0, role->type == '-' ? role->text : "");
+	link_fail(l, l->why);
+	return false;
+}
+
+static void take_role(struct link *l, const struct resp_value *v)
+{
+	is_master(l, v);
+}
+
+/* What was announced before the PING was sent is known now. */
+static void pong(struct link *l, const struct resp_value *v)
+{
+	struct proxy *x = l->arg;
+
+	if (x->address.master[0] && !is_master(l, v))
+		return;
 	cache_lease(x, x->ping_ns + (uint64_t)x->srv->cfg->cache_max_stale * 1000000 +
 			       (uint64_t)x->srv->cfg->serve_stale * 1000000000);
 	x->ping_ns = 0;
 }
 
-static void ping(struct proxy *x)
+void proxy_ping(struct proxy *x)
 {
 	x->ping_ns = monotonic_ns();
-	proxy_ask(x, pong, 1, (const char *[]){ "PING" });
+	link_ask(&x->watch, pong, 1, (const char *[]){ x->address.master[0] ? "ROLE" : "PING" });
 }
 
 static struct link *each_link(struct proxy *x, unsigned int i)
@@ -83,7 +102,7 @@ static void on_pulse(struct ev_loop *loop, ev_timer *w, int events)
 		if (!STAILQ_EMPTY(&l->sent) && monotonic_ns() - l->waits_since_ns > SILENCE_NS)
 			link_fail(l, "it has not answered for 60 s");
 	if (x->up && !x->ping_ns)
-		ping(x);
+		proxy_ping(x);
 }
 
 /* ---- connecting ----------------------------------------------------------------- */
@@ -128,7 +147,35 @@ static void connect_all(struct proxy *x)
 
 	if (path[0] && !read_password(path, &x->address))
 		log_warning("upstream-password-file %s: %s", path, strerror(errno));
+	if (x->address.master[0])
+		sentinel_ask(&x->sentinel);
+	else
+		resolver_start(&x->resolver);
+}
+
+/* Connections of clients to another one would go on with what is no master any more. */
+static void master_found(struct sentinel *s, const char *host, const char *port, const char *why)
+{
+	struct proxy *x = s->arg;
+	bool moved = host && (strcmp(x->address.host, host) || strcmp(x->address.port, port));
+
+	if (moved && upstream_move(&x->address, host, port))
+		why = "Sentinel says that it is where nothing can be";
+	if (why) {
+		on_lost(&x->watch, why);
+		return;
+	}
+	if (moved)
+		owns_fail(x);
 	resolver_start(&x->resolver);
+}
+
+static void master_moved(struct sentinel *s, const char *host, const char *port)
+{
+	struct proxy *x = s->arg;
+
+	if (strcmp(x->address.host, host) || strcmp(x->address.port, port))
+		link_fail(&x->watch, "Sentinel says that another server is the master now");
 }
 
 static void on_retry(struct ev_loop *loop, ev_timer *w, int events)
@@ -190,69 +237,14 @@ static void on_ready(struct link *l)
 	x->said = false;
 	x->delay = RETRY_FIRST;
 	x->stats.connected++;
-	ping(x);
+	proxy_ping(x);
 }
 
 /* ---- what it can do -------------------------------------------------------------- */
 
-/* A request of the watch, whose reply is kept whole. */
-struct question {
-	struct request request;
-	struct outbox reply;
-	void (*answer)(struct proxy *x, const struct resp_value *v);
-};
-
-static void question_reply(struct link *l, struct request *r, const char *bytes, size_t len,
-			   bool end)
+static void take_catalog(struct link *l, const struct resp_value *v)
 {
-	struct question *q = (struct question *)r;
-	const struct resp_value *v = NULL;
-	char *whole;
-
-	outbox_append(&q->reply, bytes, len);
-	if (!end)
-		return;
-	whole = q->reply.failed ? NULL : malloc(q->reply.bytes);
-	len = q->reply.bytes;
-	if (whole) {
-		outbox_flatten(&q->reply, whole);
-		v = value_parse(whole, len);
-	}
-	if (v)
-		q->answer(l->arg, v);
-	else
-		link_fail(l, "a reply cannot be understood");
-	value_free(v);
-	free(whole);
-	outbox_free(&q->reply);
-	free(q);
-}
-
-static void question_lost(struct link *l, struct request *r)
-{
-	(void)l;
-	outbox_free(&((struct question *)r)->reply);
-	free(r);
-}
-
-void proxy_ask(struct proxy *x, void (*answer)(struct proxy *, const struct resp_value *),
-	       unsigned int argc, const char *const *argv)
-{
-	static const struct request_kind kind = { question_reply, question_lost };
-	struct question *q = calloc(1, sizeof(*q));
-
-	if (!q) {
-		link_fail(&x->watch, "out of memory");
-		return;
-	}
-	q->request.kind = &kind;
-	q->answer = answer;
-	link_words(&x->watch, argc, argv);
-	link_sent(&x->watch, &q->request);
-}
-
-static void take_catalog(struct proxy *x, const struct resp_value *v)
-{
+	struct proxy *x = l->arg;
 	struct catalog *catalog = catalog_new(v, x->catalog);
 
 	if (!catalog) {
@@ -265,8 +257,9 @@ static void take_catalog(struct proxy *x, const struct resp_value *v)
 	on_ready(&x->watch);
 }
 
-static void take_hello(struct proxy *x, const struct resp_value *v)
+static void take_hello(struct link *l, const struct resp_value *v)
 {
+	struct proxy *x = l->arg;
 	const struct resp_value *version = value_at(v, "version");
 
 	snprintf(x->srv->version, sizeof(x->srv->version), "%.*s",
@@ -280,8 +273,10 @@ static void on_watch_ready(struct link *l)
 
 	x->asked = false;
 	cache_connect(x);
-	proxy_ask(x, take_hello, 1, (const char *[]){ "HELLO" });
-	proxy_ask(x, take_catalog, 1, (const char *[]){ "COMMAND" });
+	if (x->address.master[0])
+		link_ask(l, take_role, 1, (const char *[]){ "ROLE" });
+	link_ask(l, take_hello, 1, (const char *[]){ "HELLO" });
+	link_ask(l, take_catalog, 1, (const char *[]){ "COMMAND" });
 }
 
 /* ---- the executor ------------------------------------------------------------------- */
@@ -343,6 +338,8 @@ static void server_end(struct server *s)
 		link_close(each_link(x, i));
 	if (x->srv)
 		resolver_stop(&x->resolver);
+	if (x->srv && x->address.master[0])
+		sentinel_stop(&x->sentinel);
 	owns_free(x);
 	cache_free(x);
 	catalog_free(x->catalog);
@@ -416,6 +413,9 @@ void proxy_start(struct server *s)
 	if (x->address.is_tls)
 		x->address.tls = tls_client_context_new(s->cfg, x->why, sizeof(x->why));
 	resolver_init(&x->resolver, x->worker->loop, &x->address, looked_up, x);
+	if (x->address.master[0])
+		sentinel_init(&x->sentinel, x->worker->loop, &x->address, master_found,
+			      master_moved, x);
 	if ((x->address.password[0] || s->cfg->upstream_password_file[0]) &&
 	    !config_has_passwords(s->cfg))
 		log_warning("the upstream wants a password, and xkvd does not: whoever reaches it "

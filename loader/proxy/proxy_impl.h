@@ -16,6 +16,7 @@
 #include "upstream/catalog.h"
 #include "upstream/link.h"
 #include "upstream/resolve.h"
+#include "upstream/sentinel.h"
 #include "util/hashtable.h"
 
 struct metrics;
@@ -78,11 +79,12 @@ struct proxy {
 	struct worker *worker;
 	struct upstream_address address;
 	struct resolver resolver;
-	struct link watch;	 /* RESP3: order, health, and what the upstream can do */
-	struct link shared[2];	 /* RESP2 and RESP3 */
-	bool up;		 /* all of them are ready */
-	struct catalog *catalog; /* owned; NULL = never asked */
-	bool asked;		 /* it is the upstream's of now */
+	struct sentinel sentinel; /* if address.master says so */
+	struct link watch;	  /* RESP3: order, health, and what the upstream can do */
+	struct link shared[2];	  /* RESP2 and RESP3 */
+	bool up;		  /* all of them are ready */
+	struct catalog *catalog;  /* owned; NULL = never asked */
+	bool asked;		  /* it is the upstream's of now */
 	ev_timer retry;
 	double delay;  /* of the next try, in seconds */
 	char why[256]; /* it is not up */
@@ -180,9 +182,8 @@ struct own {
 struct proxy *proxy_of(const struct server *s);
 struct passage *passage_of(struct caller *c);
 const struct executor *proxy_base(void);
-/* Asks the upstream something on the watch; nothing is answered if it is lost. */
-void proxy_ask(struct proxy *x, void (*answer)(struct proxy *, const struct resp_value *),
-	       unsigned int argc, const char *const *argv);
+/* Asks the upstream now whether it is there, and still the one to be asked. */
+void proxy_ping(struct proxy *x);
 
 /* --- pass.c --- */
 
@@ -236,6 +237,8 @@ void own_free(struct passage *p);
 unsigned int own_raw(struct passage *p);
 /* Is it to stay there, because of state that it has? */
 bool passage_is_own(const struct passage *p);
+/* The upstream is another one now. */
+void owns_fail(struct proxy *x);
 /* When all clients have gone. */
 void owns_free(struct proxy *x);
 /* Its protocol is that of the client from here on. */

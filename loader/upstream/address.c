@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "address.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,15 +52,23 @@ static const char *take_user(const char *text, size_t len, struct upstream_addre
 	return NULL;
 }
 
-/* HOST, HOST:PORT, [IPV6]:PORT; "/0" may stand behind it. */
-static const char *take_host(const char *text, struct upstream_address *out)
+static int take_port(char port[8], const char *text, size_t len)
 {
-	size_t len = strcspn(text, "/?#");
-	const char *rest = text + len, *host = text, *end, *port = "6379";
 	int64_t number;
 
-	if (*rest && strcmp(rest, "/") && strcmp(rest, "/0"))
-		return "only database 0 can be cached: clients that SELECT another one pass";
+	if (!text_to_i64(text, len, &number) || number < 1 || number > 65535)
+		return -EINVAL;
+	snprintf(port, 8, "%u", (unsigned int)number);
+	return 0;
+}
+
+/* HOST, HOST:PORT, [IPV6]:PORT */
+static const char *take_endpoint(const char *text, size_t len, const char *port,
+				 struct upstream_sentinel *out)
+{
+	const char *rest = text + len, *host = text, *end;
+	size_t port_len = strlen(port);
+
 	if (*host == '[') {
 		end = memchr(++host, ']', len - 1);
 		if (!end || (end[1] != ':' && end + 1 != rest))
@@ -70,16 +79,58 @@ static const char *take_host(const char *text, struct upstream_address *out)
 		port = end ? end + 1 : port;
 		end = end ? end : rest;
 	}
-	len = port < text || port > rest ? strlen(port) : (size_t)(rest - port);
-	if (!text_to_i64(port, len, &number) || number < 1 || number > 65535)
+	if (port >= text && port <= rest)
+		port_len = (size_t)(rest - port);
+	if (take_port(out->port, port, port_len))
 		return "the port is not a number from 1 to 65535";
 	if (end == host || (size_t)(end - host) > UPSTREAM_HOST_MAX)
 		return "the host is missing, or too long";
 	snprintf(out->host, sizeof(out->host), "%.*s", (int)(end - host), host);
-	snprintf(out->port, sizeof(out->port), "%u", (unsigned int)number);
-	snprintf(out->text, sizeof(out->text), strchr(out->host, ':') ? "[%s]:%s" : "%s:%s",
-		 out->host, out->port);
 	return NULL;
+}
+
+int upstream_move(struct upstream_address *a, const char *host, const char *port)
+{
+	if (!host[0] || strlen(host) > UPSTREAM_HOST_MAX || take_port(a->port, port, strlen(port)))
+		return -EINVAL;
+	snprintf(a->host, sizeof(a->host), "%s", host);
+	snprintf(a->text, sizeof(a->text), strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, a->port);
+	return 0;
+}
+
+/* "/0" may stand behind it. */
+static const char *take_host(const char *text, struct upstream_address *out)
+{
+	size_t len = strcspn(text, "/?#");
+	struct upstream_sentinel at;
+	const char *why;
+
+	if (text[len] && strcmp(text + len, "/") && strcmp(text + len, "/0"))
+		return "only database 0 can be cached: clients that SELECT another one pass";
+	why = take_endpoint(text, len, "6379", &at);
+	return why ?: upstream_move(out, at.host, at.port) ? "it is no address" : NULL;
+}
+
+/* Several of these, and the name of a master: /NAME, or #NAME as others write it. */
+static const char *take_sentinels(const char *text, struct upstream_address *out)
+{
+	const char *end = text + strcspn(text, "/#"), *name = end, *why;
+	size_t len;
+
+	name += strncmp(name, "/0#", 3) ? *name != 0 : 3;
+	if (!unescape(out->master, sizeof(out->master), name, strlen(name)) || !out->master[0] ||
+	    strpbrk(name, "/?#"))
+		return "behind the Sentinels stands the master's name: HOST:PORT,HOST:PORT/NAME";
+	for (; text < end; text += len + 1) {
+		len = strcspn(text, ",/#");
+		if (out->sentinels == UPSTREAM_ADDRESSES)
+			return "there are more than 8 Sentinels";
+		why = take_endpoint(text, len, "26379", &out->sentinel[out->sentinels++]);
+		if (why)
+			return why;
+	}
+	snprintf(out->text, sizeof(out->text), "%.*s", UPSTREAM_HOST_MAX, out->master);
+	return out->sentinels ? NULL : "the Sentinels are missing";
 }
 
 static const char *take_path(const char *path, struct upstream_address *out)
@@ -94,20 +145,33 @@ static const char *take_path(const char *path, struct upstream_address *out)
 
 const char *upstream_address(const char *url, struct upstream_address *out)
 {
-	bool is_unix = !strncasecmp(url, "unix://", 7), is_tls = !strncasecmp(url, "rediss://", 9);
-	const char *rest = strstr(url, "://"), *at, *why;
+	static const struct scheme {
+		const char *name;
+		bool is_tls;
+		const char *(*take)(const char *text, struct upstream_address *out);
+	} schemes[] = {
+		{ "redis://", false, take_host },
+		{ "rediss://", true, take_host },
+		{ "unix://", false, take_path },
+		{ "redis-sentinel://", false, take_sentinels },
+		{ "rediss-sentinel://", true, take_sentinels },
+	};
+	const char *at, *why;
 
 	memset(out, 0, sizeof(*out));
-	if (!rest || (!is_unix && !is_tls && strncasecmp(url, "redis://", 8)))
-		return "it is not redis://[USER:PASSWORD@]HOST[:PORT], rediss:// nor unix:///PATH";
-	out->is_tls = is_tls;
-	rest += 3;
-	at = strchr(rest, '@');
-	if (at) {
-		why = take_user(rest, (size_t)(at - rest), out);
-		if (why)
-			return why;
-		rest = at + 1;
+	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+		size_t len = strlen(schemes[i].name);
+
+		if (strncasecmp(url, schemes[i].name, len))
+			continue;
+		url += len;
+		out->is_tls = schemes[i].is_tls;
+		at = strchr(url, '@');
+		why = at ? take_user(url, (size_t)(at - url), out) : NULL;
+		return why ?: schemes[i].take(at ? at + 1 : url, out);
 	}
-	return is_unix ? take_path(rest, out) : take_host(rest, out);
+	if (!strncasecmp(url, "redis-cluster://", 16))
+		return "xkvd cannot stand in front of a cluster, only of a single server";
+	return "it is not redis://[USER:PASSWORD@]HOST[:PORT], rediss://, unix:///PATH, nor "
+	       "redis-sentinel://HOST[:PORT],.../NAME";
 }

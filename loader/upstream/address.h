@@ -3,6 +3,9 @@
  *
  *	redis://[[USER]:PASSWORD@]HOST[:PORT]		rediss:// with TLS
  *	unix://[[USER]:PASSWORD@]/PATH
+ *	redis-sentinel://[[USER]:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]/NAME	rediss-sentinel://
+ *
+ * With Sentinel the server is the master that has this name; user and password are for that.
  */
 #ifndef XKV_UPSTREAM_ADDRESS_H
 #define XKV_UPSTREAM_ADDRESS_H
@@ -17,12 +20,19 @@ struct ssl_ctx_st;
 #define UPSTREAM_WORD_MAX  511
 #define UPSTREAM_ADDRESSES 8
 
+struct upstream_sentinel {
+	char host[UPSTREAM_HOST_MAX + 1], port[8];
+};
+
 struct upstream_address {
 	bool is_unix, is_tls;
 	char host[UPSTREAM_HOST_MAX + 1]; /* a name, an address, or the path of a Unix socket */
 	char port[8];
 	char user[UPSTREAM_WORD_MAX + 1], password[UPSTREAM_WORD_MAX + 1]; /* "" = none */
-	char text[UPSTREAM_HOST_MAX + 16]; /* "HOST:PORT" or the path, for people */
+	char text[UPSTREAM_HOST_MAX + 16];  /* "HOST:PORT" or the path, for people */
+	char master[UPSTREAM_WORD_MAX + 1]; /* its name, which Sentinels know; "" = none do */
+	unsigned int sentinels;
+	struct upstream_sentinel sentinel[UPSTREAM_ADDRESSES];
 	/* of its user: */
 	struct ssl_ctx_st *tls; /* of `is_tls` */
 	unsigned int found;	/* addresses of the host (resolve.h) */
@@ -35,5 +45,7 @@ struct upstream_address {
 
 /* NULL, or what is wrong with the URL: a sentence that does not repeat its secrets. */
 const char *upstream_address(const char *url, struct upstream_address *out);
+/* The server is there now.  0, or -EINVAL: that is no address. */
+int upstream_move(struct upstream_address *a, const char *host, const char *port);
 
 #endif

@@ -1810,6 +1810,9 @@ def test_name_that_is_not_found(tmp_path):
     ("http://x", "redis://"), ("redis://u@h", "password"), ("redis://h:x", "port"),
     ("rediss://h --upstream-ca-cert-file /none", "upstream-ca-cert-file"),
     ("redis://u@h --upstream-password-file /none", "cannot be read"), ("redis://h/3", "database 0"),
+    ("redis-sentinel://h", "master's name"), ("redis-sentinel:///m", "missing"),
+    ("redis-sentinel://h:1,h:x/m", "port"), ("redis-sentinel://" + "h," * 8 + "h/m", "8"),
+    ("redis-sentinel://h/m/0", "master's name"), ("redis-cluster://h", "cluster"),
     ("redis://h --appendonly yes", "appendonly"), ("redis://h --save 60_1", "save"),
     ("redis://h --io-threads 2", "io-threads"),
     ("redis://h --upstream-exclusive yes --serve-stale 1", "serve-stale")])
