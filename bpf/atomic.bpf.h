@@ -11,11 +11,11 @@
  *   record    room for all records is reserved in the change feed, if somebody listens
  *   apply     cannot fail
  *
- * What is read is read at the version that was found.  Keys are locked before they are evaluated,
- * so that only what is read has to be validated.  A conflict begins again with `find`; after TRIES
- * of them the datagram goes up to xkvd, as it does if there is no free slot, and, without a try, if
- * it changes something while xkvd holds writes back.  Only results are written before `apply`: each
- * operation of one that does not get there is as if it had never been.
+ * Reads are at the version that was found.  Keys that change are locked before they are evaluated,
+ * so that only other reads have to be validated.  A conflict starts again with `find`; after TRIES
+ * of them the datagram is passed up to xkvd, as it is if there is no free slot, and, without a try,
+ * if it changes something while xkvd holds writes.  Only results are written before `apply`: until
+ * then, no operation has an effect.
  */
 #ifndef XKV_ATOMIC_BPF_H
 #define XKV_ATOMIC_BPF_H
@@ -23,7 +23,7 @@
 #include "request.bpf.h"
 #include "txn.bpf.h"
 
-/* Runs a stage for each operation, as rq->at, until one is not done. */
+/* Runs a stage for each operation, as rq->at, until one fails. */
 static __always_inline int each_operation(struct xkv_request *rq,
 					  int (*stage)(struct xkv_request *, __u32))
 {
@@ -47,7 +47,7 @@ static __always_inline struct xkv_op *operation_of(struct xkv_request *rq,
 	return (struct xkv_op *)&IN(rq, k->key_off - sizeof(struct xkv_op));
 }
 
-/* The current operation is not done, and so none is: its result is the only one of the reply. */
+/* The current operation fails, and so do all: its result is the only one of the reply. */
 static __always_inline int atomic_refuse(struct xkv_request *rq, __u8 status, __u32 value_len,
 					 __u64 expire_ms, __u64 version, int outcome)
 {
@@ -58,7 +58,7 @@ static __always_inline int atomic_refuse(struct xkv_request *rq, __u8 status, __
 
 /* ---- parse --------------------------------------------------------------- */
 
-/* What an operation does to its key; evaluation knows better. */
+/* What an operation does to its key; evaluation may change it. */
 static __always_inline __u8 action_of(__u32 opcode)
 {
 	if (opcode == XKV_OP_DELETE)
@@ -166,7 +166,7 @@ __noinline int atomic_begin(struct xkv_request *rq)
 
 /* ---- evaluate ------------------------------------------------------------ */
 
-/* Can a reply have a value of this size behind the results so far?  Padding is checked later. */
+/* Can a reply have a value of this size after the results so far?  Padding is checked later. */
 static __always_inline bool value_fits(struct xkv_request *rq, __u32 value_len)
 {
 	return value_len <= VALUE_WORDS * 8 &&
@@ -237,7 +237,7 @@ static __always_inline int change_missing(struct xkv_request *rq, struct xkv_txn
 {
 	if (rq->op_flags & XKV_CAS)
 		return atomic_refuse(rq, XKV_MISS, 0, 0, 0, XKV_C_op_misses);
-	txn_unlock(k); /* it is there, but has expired */
+	txn_unlock(k); /* it exists, but has expired */
 	k->state = 0;
 	k->action = XKV_TXN_CHECK;
 	rq->stages |= XKV_ATOMIC_READS;
@@ -293,7 +293,7 @@ static __always_inline void text_restore(struct xkv_request *rq, const struct xk
 	rq->value_len = k->text_len;
 }
 
-/* Where will the new value be?  In the slot that the key has, or in another one, filled here. */
+/* Where will the new value be?  In the key's slot, or in another one, filled here. */
 __noinline int place_value(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
@@ -409,7 +409,7 @@ static __always_inline bool is_check_of_cache(__u8 opcode)
 
 /*
  * The result of an operation, and what will be done to its key.  Writes are refused here, not when
- * they are parsed: a copy of what was done before gets the reply of then.
+ * they are parsed: a copy of an executed request gets its old reply.
  */
 __noinline int atomic_evaluate(struct xkv_request *rq, __u32 index)
 {
@@ -451,7 +451,7 @@ static __always_inline int atomic_room(struct xkv_request *rq)
 
 /* ---- reserve ------------------------------------------------------------- */
 
-/* Is the bucket of an operation locked, and is it the bucket of another one? */
+/* Is the bucket of an operation locked, and is it also the bucket of another operation? */
 __noinline int atomic_share_bucket(struct xkv_request *rq, __u32 one, __u32 other)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, one) : NULL, *l = rq ? txn_key(rq, other) : NULL;
@@ -554,7 +554,7 @@ __noinline int atomic_apply(struct xkv_request *rq, __u32 index)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Undoes what was not applied, and unlocks all, so that the next try can begin. */
+/* Undoes changes that were not applied, and unlocks all, so that the next try can begin. */
 __noinline int atomic_end(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
@@ -570,7 +570,7 @@ __noinline int atomic_end(struct xkv_request *rq, __u32 index)
 	return 0;
 }
 
-/* From the last operation to the first: it is the first of a bucket that has locked it. */
+/* From the last operation to the first: the first operation of a bucket has locked it. */
 static __always_inline void atomic_end_all(struct xkv_request *rq)
 {
 	__u32 count = rq->count;
@@ -599,7 +599,7 @@ __noinline int atomic_record(struct xkv_request *rq)
 	return outcome;
 }
 
-/* Has nothing changed that was only read?  Else there is nothing to record. */
+/* Are the keys that were only read unchanged?  Else there is nothing to record. */
 __noinline int atomic_validate(struct xkv_request *rq)
 {
 	int outcome;
@@ -646,7 +646,7 @@ __noinline int atomic_try(struct xkv_request *rq)
 	return outcome;
 }
 
-/* Nothing was done, and the reply says at which operation, and why. */
+/* Nothing was done, and the reply names the failed operation, and why. */
 static __always_inline void atomic_abort(struct xkv_request *rq, int outcome)
 {
 	((struct xkv_result *)(rq->out + sizeof(struct xkv_hdr)))->index = rq->at;

@@ -4,11 +4,11 @@
  *
  * XDP gets one packet at a time, and BPF cannot prefetch, so a look-up waits for its bucket and
  * then for its slot.  In batched mode the program parses, admits and verifies a packet, hashes its
- * key, notes all that, and redirects the packet to its own device, by a DEVMAP.  The kernel
- * collects such packets in a queue, of up to 16, and sends the queue when it is full or the NAPI
- * poll ends; before, it runs the DEVMAP's program (xkv_bulk_xdp) on each of them.  The first run of
- * a queue loads all buckets, then all slots, in loops that do nothing else; this and the following
- * runs find in the cache what they need, and make their packets the replies.
+ * key, writes a note of all that, and redirects the packet to its own device, by a DEVMAP.  The
+ * kernel collects such packets in a queue, of up to 16, and sends the queue when it is full or the
+ * NAPI poll ends; before, it runs the DEVMAP's program (xkv_bulk_xdp) on each of them.  The first
+ * run of a queue loads all buckets, then all slots, in loops that do nothing else; this and the
+ * following runs find their data in the cache, and turn their packets into replies.
  *
  *   ingress   bulk_admits, note_request      redirects the packet to the bulk queue
  *   queue     bulk_prefetch                  for all notes, in the first run
@@ -16,22 +16,23 @@
  *             bulk_general                   whatever these leave: request_run()
  *
  * A packet in the queue can only be sent or dropped, not passed on.  Therefore only requests of the
- * fast path are noted.  One that only xkvd can complete all the same is answered XKV_BUSY, which
- * asks the client to try again, and the next GET, or SET, of its key is not noted, so it can go up.
+ * fast path are noted.  If it turns out that only xkvd can complete one, it is answered XKV_BUSY,
+ * which asks the client to try again, and the next GET, or SET, of its key is not noted, so it can
+ * be passed up.
  *
- * Is the packet in the queue one that was noted?  Its first word, which the note has a copy of, is
- * replaced by a mark that nobody else knows.  Packets without it are another program's, and are
- * sent as they are; notes whose packets never come were dropped by the kernel, and are counted.
+ * To recognize noted packets, their first word, of which the note has a copy, is replaced by a
+ * secret mark.  Packets without it belong to another program, and are sent unchanged; notes without
+ * packets were dropped by the kernel, and are counted.
  */
 #ifndef XKV_BULK_BPF_H
 #define XKV_BULK_BPF_H
 
 #include "fast.bpf.h"
 
-#define BULK_LOST  24	     /* so many notes without a run of the queue: it is not ours */
-#define BULK_REST  (1 << 24) /* so many packets until it is tried again */
-#define BULK_WORTH 3	     /* packets in a queue from which on it can pay off */
-/* A trial of each way: so many samples, of so many packets or runs of the queue. */
+#define BULK_LOST  24	     /* after so many notes without a run of the queue, it is not ours */
+#define BULK_REST  (1 << 24) /* so many packets until the next try */
+#define BULK_WORTH 3	     /* the least packets in a queue that can pay off */
+/* A trial of each mode: so many samples, of so many packets or runs of the queue. */
 #define TRIAL_SAMPLES 8
 #define TRIAL_PACKETS 64
 #define TRIAL_RUNS    4
@@ -43,11 +44,11 @@
 #define REDIRECTED XKV_COUNTER_COUNT
 
 /*
- * Which way is faster depends on how many packets arrive together, and on how often their keys are
- * in the cache anyway.  So both ways are tried, time and again, and the faster one is used until
- * the next trial.  Samples that include a pause of the traffic are longer: the best one counts.  A
- * sample of the queue is of several runs, as it begins and ends inside a run, and these may be of
- * different sizes.
+ * Which mode is faster depends on how many packets arrive together, and on how often their keys are
+ * in the cache anyway.  So both are tried repeatedly, and the faster one is used until the next
+ * trial.  Samples that include a pause of the traffic are longer: the best one counts.  A sample of
+ * the queue is of several runs, as it begins and ends inside a run, and these may be of different
+ * sizes.
  */
 enum bulk_phase {
 	SINGLE,	      /* packets are served one by one */
@@ -63,7 +64,7 @@ struct {
 	__type(value, struct xkv_bulk);
 } xkv_bulk SEC(".maps");
 
-/* The device itself, with xkv_bulk_xdp.  Written by xkvd when batched mode is wanted first. */
+/* The device itself, with xkv_bulk_xdp.  Written by xkvd when batched mode is first needed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
 	__uint(max_entries, 1);
@@ -86,7 +87,7 @@ static __always_inline struct xkv_note *note_at(struct xkv_bulk *b, __u32 i)
 
 /* ---- the note ------------------------------------------------------------- */
 
-/* The packets that are noted: IPv4 and UDP right behind the Ethernet header. */
+/* The packets that are noted: IPv4 and UDP directly after the Ethernet header. */
 #define BULK_IP_OFF	 sizeof(struct ethhdr)
 #define BULK_PAYLOAD_OFF (BULK_IP_OFF + sizeof(struct iphdr) + sizeof(struct udphdr))
 
@@ -155,7 +156,7 @@ static __always_inline bool note_key(struct xkv_note *n, const __u64 *key, const
 	return !(len & 7) || rest_is_clean(word, len & 7);
 }
 
-/* Parses and admits what is noted: as parse() and admit(), with all headers in one place. */
+/* Parses and admits a packet to note: as parse() and admit(), with all headers in one place. */
 static __always_inline bool bulk_admits(struct packet *p, struct xkv_config *cfg)
 {
 	void *cursor = p->data + BULK_IP_OFF;
@@ -174,7 +175,7 @@ static __always_inline bool bulk_admits(struct packet *p, struct xkv_config *cfg
 
 /*
  * Is a SET for the queue?  Its value, which ends at `length`, has to be padded with zeros.  There
- * has to be a free slot, should it be a new entry: else only xkvd can make room.
+ * has to be a free slot, in case it is a new entry: else only xkvd can make room.
  */
 __noinline int bulk_takes_set(struct xdp_md *ctx, __u32 length, __u32 value_len, __u32 words)
 {
@@ -191,7 +192,7 @@ __noinline int bulk_takes_set(struct xdp_md *ctx, __u32 length, __u32 value_len,
 	return c && class_has_slot(c);
 }
 
-/* What the words of a request say that can be noted. */
+/* The fields of a request that can be noted. */
 struct form {
 	const __u64 *payload;
 	__u64 opcode;
@@ -199,7 +200,7 @@ struct form {
 };
 
 /*
- * Has it the form of a request of the fast path: see is_fast()?  Looked at before the headers, so
+ * Has it the form of a request of the fast path: see is_fast()?  Checked before the headers, so
  * that most other packets lose little time here; not all of these are requests.
  */
 static __always_inline bool has_form(struct form *f, const struct packet *p,
@@ -224,7 +225,7 @@ static __always_inline bool has_form(struct form *f, const struct packet *p,
 	       f->key_len <= XKV_KEY_MAX;
 }
 
-/* Notes a request.  False if it is none of the fast path, after all. */
+/* Notes a request.  False if it is not for the fast path after all. */
 static __always_inline bool note_request(struct xdp_md *ctx, struct xkv_note *n, struct packet *p,
 					 struct xkv_config *cfg, const struct form *f)
 {
@@ -292,7 +293,7 @@ static __always_inline void bulk_sample(struct xkv_bulk *b, __u32 way, __u32 pac
 	b->sampled = b->noted;
 }
 
-/* A packet arrives, in a phase where packets are not queued: will this one be? */
+/* A packet arrives in a phase without queueing: will it be queued? */
 static __always_inline bool bulk_begins(struct xkv_bulk *b)
 {
 	if (b->phase == TRIAL_SINGLE && !(b->left % TRIAL_PACKETS))
@@ -341,7 +342,7 @@ static __always_inline void bulk_runs(struct xkv_bulk *b, __u32 packets)
 	}
 }
 
-/* Notes are left over that no run of the queue has asked for: something is wrong with it. */
+/* Notes are left over after all runs of the queue: something is wrong with it. */
 static __always_inline void bulk_reset(struct xkv_bulk *b)
 {
 	b->lost += b->noted - b->served;
@@ -372,7 +373,7 @@ static __always_inline bool length_is_right(struct xdp_md *ctx, const struct pac
 	return (int)p->payload_len <= length && length <= cfg->payload4;
 }
 
-/* Is nothing to be noted now, and nothing to be tried?  Asked for each packet: kept short. */
+/* Is nothing to be noted now, and nothing to be tried?  Called for each packet: kept short. */
 static __always_inline bool bulk_rests(const struct xkv_config *cfg)
 {
 	struct xkv_bulk *b = bulk();
@@ -383,7 +384,7 @@ static __always_inline bool bulk_rests(const struct xkv_config *cfg)
 	return true;
 }
 
-/* REDIRECTED, or CONTINUE: the packet, unchanged, is to be served by itself. */
+/* REDIRECTED, or CONTINUE: the unchanged packet has to be served singly. */
 __noinline int bulk_ingress(struct xdp_md *ctx)
 {
 	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
@@ -439,7 +440,7 @@ static __always_inline void probe_noted(struct xkv_bulk *b, struct xkv_config *c
 	}
 }
 
-/* Loads what the notes that were not touched yet will need. */
+/* Loads the cache lines that new notes will need. */
 __noinline int bulk_prefetch(void)
 {
 	struct xkv_config *cfg = config();
@@ -498,7 +499,7 @@ __noinline int bulk_skip(struct xdp_md *ctx)
 	return true;
 }
 
-/* A packet that was not noted: another program has redirected it, or xkvd, to see it counted. */
+/* A packet without a note: another program has redirected it, or xkvd, to test the queue. */
 static __always_inline int bulk_foreign(struct xdp_md *ctx, struct xkv_bulk *b)
 {
 	if (packet_length(ctx) > ETH_HLEN)
@@ -571,7 +572,7 @@ static __always_inline bool bulk_resize(struct xdp_md *ctx, struct xkv_request *
 }
 
 /*
- * Makes the packet the reply to a GET.  CONTINUE: bulk_general() has to do it.
+ * Turns the packet into the reply to a GET.  CONTINUE: bulk_general() has to do it.
  *
  * Not inlined: xkv_bulk_xdp's stack frame is part of that of request_run(), which with all that it
  * calls would need more than 512 bytes as Linux 6.1 counts them, in units of 32.  The call costs a
@@ -718,7 +719,7 @@ __noinline int bulk_restore(struct xdp_md *ctx, struct xkv_request *rq, __u32 at
 	return CONTINUE;
 }
 
-/* Was it answered XKV_BUSY?  Then the next such request for its key must be able to go up. */
+/* Was it answered XKV_BUSY?  Then the next such request for its key has to be passed up. */
 static __always_inline void bulk_answered(struct xkv_request *rq)
 {
 	struct xkv_result *r = (struct xkv_result *)(rq->out + sizeof(struct xkv_hdr));

@@ -9,12 +9,12 @@
  *   change_commit()   draws the version and publishes the slot; cannot fail
  *   change_cancel()   instead, if the index could not be changed: nothing took effect
  *
- * While somebody listens to the change feed (feed.bpf.h), prepare reserves room for a record, and
- * commit fills it in, before the slot is published.  For a snapshot, prepare writes what the change
- * replaces.  A change of a key is not prepared before the one before it has taken effect, so
- * records are in that order.
+ * While the change feed (feed.bpf.h) has readers, prepare reserves room for a record, and commit
+ * fills it in, before the slot is published.  For a snapshot, prepare writes the old entry.  A
+ * change of a key is prepared only after the previous one has taken effect, so records are in that
+ * order.
  *
- * Relocation is no change: the entry keeps its version.
+ * Relocation is not a change: the entry keeps its version.
  */
 #ifndef XKV_COMMIT_BPF_H
 #define XKV_COMMIT_BPF_H
@@ -28,12 +28,12 @@ struct change {
 	__u64 ref;	       /* of the slot that has the entry after the change; */
 	struct xkv_slot *slot; /* of one that is removed, before */
 	__u64 record;	       /* its position in the feed, with flags; 0 = there is none */
-	__u64 frees;	       /* slot that is given back when the record has been read, or 0 */
+	__u64 frees;	       /* slot that is freed when the record has been read, or 0 */
 	__u32 opcode;	       /* 0 = that of the request, with its flags */
 	__u32 flags;	       /* XKV_FEED_GONE, of the record */
 };
 
-/* Who is told of changes: the feed, except in a test (tests/packet/commits.bpf.c). */
+/* The receiver of changes: the feed, except in a test (tests/packet/commits.bpf.c). */
 #ifdef COMMIT_LISTENER
 static bool listener_prepare(struct change *c, __u64 old, __u32 value_len);
 static void listener_commit(const struct change *c, __u64 version);
@@ -53,7 +53,7 @@ static __always_inline bool listener_prepare(struct change *c, __u64 old, __u32 
 	return true;
 }
 
-/* What the record says of the cause.  The fast path does not fill in the request's opcode. */
+/* The cause in the record.  The fast path does not fill in the request's opcode. */
 static __always_inline __u64 change_cause(const struct change *c)
 {
 	const struct xkv_request *rq = c->rq;
@@ -92,7 +92,7 @@ static __always_inline __u64 new_version(struct xkv_request *rq)
 	if (!t || !cfg)
 		return 0;
 	least = READ_ONCE(cfg->version_least);
-	if (t->version < least) /* and perhaps more, if another of xkvd's programs does so, too */
+	if (t->version < least) /* perhaps further, if another program of xkvd does so, too */
 		__sync_fetch_and_add(&t->version, least - t->version);
 	return ((add_one(&t->version, frontend) * XKV_VERSION_CPUS + cpu) * XKV_FRONTENDS +
 		frontend) *
@@ -133,8 +133,8 @@ static __always_inline bool change_prepare(struct change *c, struct xkv_request 
 }
 
 /*
- * The change will free the slot of the entry.  If its value is too large for a record, one that is
- * not read yet may refer to it: then the slot is given back only when this one has been read.
+ * The change will free the slot of the entry.  If its value is too large for a record, an unread
+ * record may refer to it: then the slot is freed only when this change's record has been read.
  */
 static __always_inline void change_frees(struct change *c, __u64 ref, struct xkv_slot *slot)
 {
@@ -142,8 +142,8 @@ static __always_inline void change_frees(struct change *c, __u64 ref, struct xkv
 }
 
 /*
- * The change takes effect, and the entry is unlocked; one that the index does not have any more
- * stays locked, for its slot to be freed.  The version: of an entry that is removed its last one.
+ * The change takes effect, and the entry is unlocked; a removed entry stays locked until its slot
+ * is freed.  Returns the version: for a removed entry its last one.
  */
 static __always_inline __u64 change_commit(const struct change *c)
 {
@@ -159,22 +159,22 @@ static __always_inline __u64 change_commit(const struct change *c)
 	return version;
 }
 
-/* The change has taken effect: gives back the slot that it freed. */
+/* The change has taken effect: frees its slot. */
 static __always_inline void change_done(const struct change *c, __u64 ref)
 {
 	if (!c->frees)
 		slot_give(ref);
 }
 
-/* The change does not take place after all; the caller unlocks the entry. */
+/* The change is cancelled; the caller unlocks the entry. */
 static __always_inline void change_cancel(const struct change *c)
 {
 	listener_cancel(c);
 }
 
 /*
- * An entry is relocated.  If its value is too large for a record, the old slot stays as it is until
- * the records that refer to it have been read.  False: no room for the record that says so.
+ * An entry is relocated.  If its value is too large for a record, the old slot stays unchanged
+ * until the records that refer to it have been read.  False: no room for the record that frees it.
  */
 static __always_inline bool move_prepare(struct change *c, struct xkv_request *rq,
 					 struct xkv_slot *old)

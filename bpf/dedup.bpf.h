@@ -252,7 +252,7 @@ __noinline int dedup_begin(struct xkv_request *rq)
 enum dedup_ends {
 	DEDUP_UNDONE, /* its next copy counts as new */
 	DEDUP_DONE,   /* the reply is in `out` */
-	DEDUP_OPEN,   /* the reply comes later: until then, or for ever, copies are dropped */
+	DEDUP_OPEN,   /* the reply comes later: until then, possibly for ever, copies are dropped */
 };
 
 __noinline int dedup_end(struct xkv_request *rq, int how)

@@ -31,7 +31,7 @@ static __always_inline void prefetch_bucket(struct packet *p, struct xkv_request
 	rq->hashed = 0;
 	if ((void *)(op + 1) > p->end || !cfg || !s)
 		return;
-	rq->db = database_of(cfg, 0); /* of another, request_begin() says so */
+	rq->db = database_of(cfg, 0); /* request_begin() sets another one */
 	key_len = op->key_len;
 	if (hdr->flags || hdr->db || hdr->count != 1 || op->opcode == XKV_OP_SCAN ||
 	    key_len > XKV_KEY_MAX ||
@@ -189,7 +189,7 @@ __noinline int prefetch_rest(struct xkv_request *rq, __u32 bytes)
 }
 
 /*
- * Makes the payload of the packet the reply with the entry in the slot; *sum is its checksum.
+ * Turns the payload of the packet into the reply with the entry in the slot; *sum is its checksum.
  * Returns its length, or 0 to fall back: the packet may have been resized and overwritten by then.
  */
 static __always_inline __u32 read_slot(struct xdp_md *ctx, struct xkv_request *rq,

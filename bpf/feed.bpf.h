@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The change feed: a ring that every change writes a record into (struct xkv_feed, bpf/layout.h),
- * while somebody in user space listens.
+ * while it has readers in user space.
  *
  * There is one ring for all CPUs.  Room is reserved while the entry is locked, so the records of a
  * key are in the order of its changes, and those of a transaction, which reserves once, are
- * together.  A ring for each CPU would need a number drawn from one counter to restore that order:
- * the same contended cache line as `head`.  tests/formal/model/feed.pml is the proof.
+ * together.  One ring per CPU would need a shared counter to restore that order: the same contended
+ * cache line as `head`.  tests/formal/model/feed.pml is the proof.
  *
  * Not BPF_MAP_TYPE_RINGBUF: its records have a size that the verifier knows, and do not leave the
  * function that reserved them, so those of a transaction could not be reserved together.
@@ -60,16 +60,17 @@ static __always_inline __u64 feed_cause(__u64 cause, __u64 op_flags, __u64 origi
 	return cause << 24 | op_flags << 32 | origin << 48;
 }
 
-/* Is there room for so many bytes behind those that were taken? */
+/* Is there room for so many bytes after those that were taken? */
 static __always_inline bool feed_has_room(struct xkv_feed *f, __u64 taken, __u64 bytes)
 {
 	return taken + bytes - READ_ONCE(f->tail) <= XKV_FEED_BYTES;
 }
 
 /*
- * Takes bytes, unless there is no room.  What could be taken can be reserved, since `head` moves on
- * by what was taken only; what could not is given back.  No number of CPUs makes it fail: nothing
- * is compared.  In a full ring `taken` is left alone: others' records may still fit.
+ * Takes bytes, unless there is no room.  Bytes that were taken can be reserved, since `head`
+ * advances only by taken bytes; on failure they are given back.  No number of CPUs makes it fail,
+ * since there is no compare-and-exchange.  In a full ring `taken` does not change: others' records
+ * may still fit.
  */
 static __always_inline bool feed_take(struct xkv_feed *f, __u64 bytes)
 {
@@ -81,7 +82,9 @@ static __always_inline bool feed_take(struct xkv_feed *f, __u64 bytes)
 	return false;
 }
 
-/* Is there a reader that must miss nothing even while xkvd is down, and needs all values: a log? */
+/*
+ * Is there a reader, a log, that must miss nothing even while xkvd is down, and needs all values?
+ */
 static __always_inline bool feed_has_log(const struct xkv_feed *f)
 {
 	for (int i = 0; i < XKV_FEED_READERS; i++)
@@ -92,9 +95,9 @@ static __always_inline bool feed_has_log(const struct xkv_feed *f)
 }
 
 /*
- * There is no room: if nobody would miss the records, none are made from now on.  The order of the
- * two stores matters: whoever finds the feed off finds that it was given up, and discards what it
- * has read of slots meanwhile (loader/store/feed.c).
+ * There is no room: if no reader needs the records without xkvd, switches the feed off.  The order
+ * of the two stores matters: a reader that finds the feed off also finds that it was given up, and
+ * discards what it has read from slots meanwhile (loader/store/feed.c).
  */
 static __always_inline void feed_give_up(struct xkv_feed *f)
 {
@@ -174,7 +177,7 @@ static __always_inline __u32 feed_bytes_before(const struct xkv_slot *old)
 	return feed_bytes(XKV_FEED_BEFORE, old->key_len, old->value_len, 0);
 }
 
-/* Does a snapshot miss the locked entry, if it changes now? */
+/* Would a snapshot lose the locked entry, if it changes now? */
 static __always_inline bool feed_wants(const struct xkv_config *cfg, __u64 fingerprint,
 				       const struct xkv_slot *old)
 {
@@ -183,8 +186,8 @@ static __always_inline bool feed_wants(const struct xkv_config *cfg, __u64 finge
 }
 
 /*
- * What has to be recorded of a change, as flags of its position: XKV_FEED_MORE: its record,
- * XKV_FEED_PAIR: what it replaces, too.  The slot of a large value is given back by a record.
+ * The records that a change needs, as flags of its position: XKV_FEED_MORE: its own, XKV_FEED_PAIR:
+ * that of the old entry, too.  The slot of a large value is freed by a record.
  */
 static __always_inline __u64 feed_needs(const struct xkv_config *cfg, __u64 fingerprint,
 					const struct xkv_slot *old)
@@ -196,14 +199,14 @@ static __always_inline __u64 feed_needs(const struct xkv_config *cfg, __u64 fing
 	return 0;
 }
 
-/* Are records LEAN, since nobody wants values? */
+/* Are records LEAN, since no reader needs values? */
 static __always_inline __u64 feed_lean(const struct xkv_config *cfg)
 {
 	return (cfg->feed & (XKV_RECORD_ALL | XKV_RECORD_KEYS)) == XKV_RECORD_ALL ? 0
 										  : XKV_FEED_LEAN;
 }
 
-/* Writes what a change replaces: the entry in the locked slot `ref`, as it is. */
+/* Writes the old entry, which is in the locked slot `ref`. */
 static __always_inline void feed_write_before(__u64 at, __u64 ref, const struct xkv_slot *old)
 {
 	feed_write(at, ref, old->seq & ~1ULL, feed_kind(XKV_FEED_BEFORE, 0, 0), 0);
@@ -212,9 +215,9 @@ static __always_inline void feed_write_before(__u64 at, __u64 ref, const struct 
 #define FEED_NO_ROOM (~0ULL)
 
 /*
- * Reserves what has to be recorded of a change of one entry, which is in the locked slot `old`, or
- * 0, and writes what it replaces.  That is behind the record of the change, so nobody reads it
- * before the change is committed.  The position of the latter, with flags; 0: no record.
+ * Reserves the records of a change of one entry, which is in the locked slot `old`, or 0, and
+ * writes that of the old entry.  This is after the record of the change, so it is not read before
+ * the change is committed.  Returns the position of the latter, with flags; 0: no record.
  */
 __noinline __u64 feed_prepare(__u64 fingerprint, __u64 old, __u64 what, __u64 key_len,
 			      __u64 value_len)
@@ -249,7 +252,7 @@ static __always_inline void feed_void(struct xkv_feed *f, __u64 at, __u32 bytes)
 	WRITE_ONCE(*(__u64 *)&f->data[feed_offset(at)], head.first_word);
 }
 
-/* Makes a reserved record one of no change, after the one that was written behind it. */
+/* Marks a reserved record as no change, after the one that was written after it. */
 __noinline int feed_cancel(__u64 at, __u32 bytes)
 {
 	struct xkv_feed *f = feed();

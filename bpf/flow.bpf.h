@@ -2,7 +2,7 @@
 /*
  * Flows: the two views of a connection (bpf/tcp.h), and the rules for what the driver may answer.
  *
- * The rules, and what happens without them (each was tried under loss, duplicates, corruption and
+ * The rules, and what happens without them (each was tested under loss, duplicates, corruption and
  * reordering in both directions):
  *  - A request is eaten only if it is the next byte that the client sends: what the kernel holds
  *    out of order would lie at a wrong place.
@@ -63,7 +63,10 @@ static __always_inline void tcp_count(__u32 which)
 		stats->count[which]++;
 }
 
-/* Both programs of a flow may run at the same time, on different CPUs.  False: one takes long. */
+/*
+ * Both programs of a flow may run at the same time, on different CPUs.  False: the other one takes
+ * long.
+ */
 __noinline int flow_lock(struct xkv_flow *f)
 {
 	for (int i = 0; f && i < FLOW_TRIES; i++)
@@ -200,8 +203,8 @@ static __always_inline bool misses_reply(const struct xkv_flow *f, const struct 
 }
 
 /*
- * Says the segment only that the reply is missing?  The kernel must not take that for a loss of its
- * own data.
+ * Does the segment only report that the reply is missing?  The kernel must not take that for a loss
+ * of its own data.
  */
 static __always_inline bool is_about_reply(const struct xkv_flow *f, const struct segment *s)
 {
@@ -222,7 +225,7 @@ static __always_inline int flow_refuses(const struct xkv_flow *f, const struct s
 	return -1;
 }
 
-/* How many bytes the client takes now, in a segment. */
+/* How many bytes the client can receive now, in a segment. */
 static __always_inline __u32 reply_room(const struct xkv_flow *f, const struct segment *s)
 {
 	__u32 window = s->window << (f->client_scale & 15);
@@ -231,8 +234,8 @@ static __always_inline __u32 reply_room(const struct xkv_flow *f, const struct s
 }
 
 /*
- * A pipeline of that many bytes is likely to have replies that do not fit, as the last one: it is
- * not worth a try but from time to time.
+ * Like the last one, a pipeline of that many bytes probably has replies that do not fit: it is
+ * tried only from time to time.
  */
 static __always_inline __u32 pipeline_most(struct xkv_flow *f)
 {
@@ -273,7 +276,7 @@ static __always_inline void flow_advance(struct xkv_flow *f, const struct segmen
 	f->repeated_ms = now;
 }
 
-/* What the kernel may hold beyond the next byte: not more than it has offered. */
+/* The bytes that the kernel may hold after the next byte: no more than it has offered. */
 static __always_inline __u32 ahead_most(const struct xkv_flow *f)
 {
 	return f->ready ? 2 * f->window + 65536 : FAR;
@@ -294,8 +297,8 @@ static __always_inline void note_client_next(struct xkv_flow *f, const struct se
 }
 
 /*
- * A segment that cannot be verified here, but which the kernel may take: what is noted of it only
- * forbids, or is what was expected exactly.
+ * A segment that cannot be verified here, but that the kernel may accept: records only facts that
+ * restrict, or that were exactly expected.
  */
 static __always_inline void note_unknown(struct xkv_flow *f, const struct segment *s)
 {
@@ -317,7 +320,9 @@ static __always_inline void note_up(struct xkv_flow *f, const struct segment *s)
 
 /* ---- from the kernel --------------------------------------------------------- */
 
-/* The first segment that the kernel sends tells its numbers, and how many bytes lie behind it. */
+/*
+ * The first segment that the kernel sends shows its numbers, and how many bytes were sent before.
+ */
 static __always_inline void flow_begin(struct xkv_flow *f, struct __sk_buff *skb,
 				       const struct segment *s)
 {
@@ -400,7 +405,10 @@ static __always_inline __u32 ack_to_client(const struct xkv_flow *f, const struc
 {
 	__u32 ack = s->ack + f->eaten;
 
-	/* Data may acknowledge it: the kernel repeats that until the client has all before it. */
+	/*
+	 * Data may acknowledge it: the kernel repeats data until the client has everything before
+	 * it.
+	 */
 	if (!f->unacked || s->len || s->flags & TCP_FIN)
 		return ack;
 	ack -= f->request_len;

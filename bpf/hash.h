@@ -48,8 +48,8 @@ static inline __attribute__((always_inline)) __u64 hash_word(__u64 word,
 
 /*
  * The hash of a key of `len` bytes in database `db`, from the sums of its products and of its
- * words.  What is added to the sum tells lengths and databases apart.  The uppermost bits, which
- * are part of the tag in the index, let a walk over one database pass by most keys of others.
+ * words.  The terms added to the sum distinguish lengths and databases.  The uppermost bits, which
+ * are part of the tag in the index, let a walk over one database skip most keys of others.
  */
 static inline __attribute__((always_inline)) __u64 hash_end(__u64 products, __u64 words, __u32 len,
 							    __u32 db, const struct xkv_secret *s)

@@ -5,7 +5,7 @@
  *
  *   index     buckets of references to slots, by the fingerprint of the key: the keys that exist
  *   pages     2 MiB arrays, divided into spans of slots; a slot holds header, key and value
- *   tails     what huge values have behind their pages
+ *   tails     the rest of huge values
  *   classes   the size classes with their free lists
  *   once      the dedup cache: the last replies of sessions
  *   config    settings that can change at run time
@@ -42,12 +42,12 @@
 #define XKV_DATA_SINCE		  12
 #define XKV_DATA_MEANING(version) ((version) % 1000)
 
-/* What CPUs write without each other is not in one cache line. */
+/* Data that CPUs write independently is in separate cache lines. */
 #define XKV_CACHE_LINE __attribute__((aligned(64)))
 
 /*
  * In a checking build (-DXKV_GUARDS) no entry reaches into the last word of its slot, which always
- * holds XKV_GUARD: whoever writes beyond an entry that fits exactly has written there.
+ * holds XKV_GUARD: a write beyond an entry that fits exactly overwrites it.
  */
 #ifdef XKV_GUARDS
 #define XKV_GUARD_BYTES 8
@@ -105,7 +105,7 @@ struct xkv_slot {
 #define XKV_KEY_CHAIN  255	      /* not an entry, but an overflow bucket */
 			__u8 db;      /* of an entry: see xkv_config.stored */
 		};
-		__u16 id; /* XKV_KEY_ID(): what, beside its bytes, tells a key from others */
+		__u16 id; /* XKV_KEY_ID(): identifies a key together with its bytes */
 	};
 	__u16 access;	      /* time or frequency of use: see enum xkv_track */
 	__u32 value_len : 24; /* or XKV_VALUE_HUGE: see struct xkv_page */
@@ -128,9 +128,10 @@ struct xkv_slot {
 
 /*
  * Long keys: the empty one, and those of XKV_KEY_MAX + 1 .. XKV_LONG_KEY_MAX bytes, which RESP can
- * name.  Programs know their stored form only, which no request of a client can have: a key of
+ * use.  Programs only know their stored form, which no client's request can have: a key of
  * XKV_KEY_LONG bytes, the first bytes of the key (padded with zeros) and its SHA-256.  The value in
- * the slot begins with a head: the length of the key, and what of it is not in the stored form.
+ * the slot begins with a head: the length of the key, and its bytes that are not in the stored
+ * form.
  */
 #define XKV_LONG_DIGEST 32
 #define XKV_LONG_BEGIN	(XKV_KEY_LONG - XKV_LONG_DIGEST)
@@ -153,7 +154,7 @@ static inline __attribute__((always_inline)) __u64 xkv_long_head_bytes(__u64 key
 	       (key_len > XKV_LONG_BEGIN ? key_len - XKV_LONG_BEGIN : 0);
 }
 
-/* Most bytes behind the key in a slot: a value with its head. */
+/* The most bytes after the key in a slot: a value with its head. */
 #define XKV_STORED_MAX (XKV_HUGE_MAX + XKV_LONG_HEAD_MAX)
 
 /*
@@ -162,14 +163,14 @@ static inline __attribute__((always_inline)) __u64 xkv_long_head_bytes(__u64 key
  * offset makes every access safe.
  */
 #define XKV_SLOT_WINDOW 2048
-/* The largest entry that a page has room for: beside its header nothing else; others are huge. */
+/* The largest entry of a page, which has nothing else but its header; larger ones are huge. */
 #define XKV_SLOT_MAX (XKV_PAGE_BYTES - XKV_UNIT_BYTES)
-/* Behind a key of any length so much fits a page in any case. */
+/* A value of this size fits a page with a key of any length. */
 #define XKV_SLOT_VALUE_MAX (XKV_SLOT_MAX - (__u32)XKV_SLOT_NEED(XKV_KEY_LONG, 0))
 
 /*
- * What becomes of an entry in a change (bpf/commit.bpf.h); from DELETE on, it is removed.  FLUSHALL
- * deletes what has not expired.
+ * The kinds of changes of an entry (bpf/commit.bpf.h); from DELETE on, it is removed.  FLUSHALL
+ * deletes entries that have not expired.
  */
 enum xkv_change {
 	XKV_CHANGE_CREATE,
@@ -194,7 +195,7 @@ enum xkv_change {
  *
  * Written by xkvd, except `parked` and the change from NEW to LINKED, which xkv_slots makes.  The
  * units of a span get slots of another size only after a grace period without references to its
- * slots: what a reader reaches by an old reference remains a slot header while it reads.
+ * slots: an old reference still leads to a slot header while a reader uses it.
  */
 #define XKV_UNIT_SHIFT 12
 #define XKV_UNIT_BYTES (1U << XKV_UNIT_SHIFT)
@@ -208,9 +209,9 @@ struct xkv_unit {
 };
 
 /*
- * A huge entry is larger than a page.  Its slot is the only span of a page of its own, and goes on
- * in the tail, which stands behind the page in the memory of xkvd; programs see the page only.
- * Its slot says XKV_VALUE_HUGE, and the page the length.
+ * A huge entry is larger than a page.  Its slot is the only span of its own page, and continues in
+ * the tail, which xkvd maps after the page; programs only see the page.  The slot has
+ * XKV_VALUE_HUGE as its length, and the page the real one.
  *
  *   page   unit 0   1 ... 511        tail: pages without a header
  *        +--------+---------------+ +---------------+---------------+
@@ -228,9 +229,9 @@ struct xkv_page {
 };
 
 #define XKV_VALUE_HUGE	0xffffff
-#define XKV_HUGE_UNUSED 1 /* xkv_page.huge of a page that no value was written to */
+#define XKV_HUGE_UNUSED 1 /* xkv_page.huge of a page without a value */
 
-/* The page of a slot with XKV_VALUE_HUGE, which is in its first unit behind the header. */
+/* The page of a slot with XKV_VALUE_HUGE, which is in its first unit after the header. */
 static inline __attribute__((always_inline)) struct xkv_page *
 xkv_huge_page(const struct xkv_slot *slot)
 {
@@ -263,9 +264,9 @@ enum xkv_span_state {
  *
  * head: 63 lock | 62..40 number of changes | reference of the next bucket, 0 = none
  *
- * Counted are buckets that leave the chain, and locks that are given back.  A look-up that finds
+ * The number counts buckets that leave the chain, and releases of the lock.  A look-up that finds
  * nothing must retry if the number changed: it may have followed a bucket that was being unlinked.
- * A key that is missing remains so while the lock is free and the number is the same.
+ * A missing key stays missing while the lock is free and the number is unchanged.
  */
 #define XKV_WAYS 7
 struct xkv_bucket {
@@ -308,9 +309,9 @@ struct xkv_page_content {
 /* ---- size classes -------------------------------------------------------- */
 
 /*
- * Free slots are in several lists, so that CPUs seldom meet: each has one of its own, which it
- * shares with others if there are more than XKV_LISTS.  It gives slots there, and takes them from
- * there or, when that is empty, from the next list that is not.
+ * Free slots are in several lists, so that CPUs seldom contend: each CPU has its own, or shares one
+ * if there are more than XKV_LISTS.  It pushes slots there, and pops them from there or, when that
+ * is empty, from the next list that is not.
  *
  * A list is two stacks, so that all of its slots can be examined while they are in use
  * (XKV_SLOTS_FILTER): slots are pushed to head[which & 1], and popped from there or, when that is
@@ -393,8 +394,8 @@ struct xkv_dedup_set {
 #define XKV_DATABASES 256
 
 /*
- * By stored number: how many keys it has, expired ones included.  Of 0 it is not counted: it has
- * all keys of the store (xkv_counters) but those of the others.
+ * By stored number: its number of keys, including expired ones.  Those of 0 are not counted: it has
+ * all keys of the store (xkv_counters) except those of the others.
  */
 struct xkv_database {
 	__u64 keys XKV_CACHE_LINE;
@@ -416,8 +417,8 @@ struct xkv_database {
 
 /*
  * A local address, the link that it is answered on, and its link-layer address.  Network and
- * broadcast address of the subnet are no valid sources; where there are none (/31, /32) both
- * repeat `addr`.
+ * broadcast address of the subnet are not valid sources; if there are none (/31, /32) both repeat
+ * `addr`.
  */
 struct xkv_local4 {
 	__be32 addr, network, broadcast;
@@ -450,7 +451,7 @@ struct xkv_prefix6 {
 struct xkv_rules {
 	__be16 port;
 	__u8 auth;	   /* XKV_AUTH_... */
-	__u8 trusted;	   /* `allow` was configured: replies may be of any size */
+	__u8 trusted;	   /* `allow` was configured: replies may have any size */
 	__u8 foreign_drop; /* sources outside `allow` are dropped, not passed on */
 	__u8 zero[3];
 	__u32 local4_count, local6_count, allow4_count, allow6_count;
@@ -460,12 +461,12 @@ struct xkv_rules {
 	struct xkv_prefix6 allow6[XKV_ALLOW_MAX];
 };
 
-/* Flags: what becomes of the writes of clients. */
+/* Flags: how clients' writes are handled. */
 enum xkv_read_only {
 	XKV_WRITES_REFUSED = 1, /* they are answered XKV_READ_ONLY */
-	/* XDP leaves them to xkvd, whose transaction was often in vain, until held_until_ns */
+	/* XDP leaves them to xkvd, whose transaction has failed often, until held_until_ns */
 	XKV_WRITES_HELD = 2,
-	XKV_WRITES_UP = 4, /* they are the upstream's to make: see store_goes_up() */
+	XKV_WRITES_UP = 4, /* the upstream executes them: see store_goes_up() */
 	/* XDP leaves them to xkvd, whose reply waits for the disk (`appendfsync always`) */
 	XKV_WRITES_DURABLE = 8,
 };
@@ -495,40 +496,40 @@ struct xkv_config {
 	struct xkv_rules rules[2];
 	__u8 class_of[XKV_SLOT_WINDOW / 8]; /* by (bytes needed + 7) / 8 */
 	/*
-	 * The stored number of the database that clients call so.  A permutation: xkvd writes a new
-	 * one into the copy that is not in force, and puts it in force by a single store.
+	 * The stored numbers of databases, by the clients' numbers.  A permutation: xkvd writes a
+	 * new one into the inactive copy, and activates it by a single store.
 	 */
 	__u8 stored[2][XKV_DATABASES];
-	__u8 number[2][XKV_DATABASES]; /* and back: by stored number, how clients call it */
+	__u8 number[2][XKV_DATABASES]; /* and back: the clients' numbers, by stored number */
 	__u8 stored_current;	       /* stored[stored_current & 1] is in force */
 	__u32 layout_since;	       /* XKV_DATA_SINCE; 0 = `layout` */
-	/* Of a cache: since boot, until when entries may be believed, or 1.  0: it is none. */
+	/* Of a cache: since boot, until when entries are valid, or 1.  0: not a cache. */
 	__u64 lease_ns;
 	/*
-	 * Changed again and again while transactions conflict: in a cache line of its own, which
-	 * reads do not need.
+	 * Changes often while transactions conflict: in its own cache line, which reads do not
+	 * need.
 	 */
 	__u64 held_until_ns XKV_CACHE_LINE; /* since boot: when XKV_WRITES_HELD has no effect */
 	__u8 read_only;			    /* enum xkv_read_only; 0: writes are executed */
-	__u8 logged; /* there is a write log, so XKV_F_DURABLE can be asked for */
+	__u8 logged;			    /* there is a write log, so XKV_F_DURABLE is accepted */
 	/*
 	 * Of a snapshot (loader/store/cut.h).  With XKV_RECORD_BEFORE, entries below this version,
 	 * whose key's bucket is not below the other number, are recorded before they change.
 	 */
 	__u64 cut_version, cut_bucket;
-	__u64 version_least; /* no smaller number is drawn for a version: xkv_tally.version */
+	__u64 version_least; /* the least number to draw for a version: xkv_tally.version */
 	/* Nothing; but so the compiler's description, kept with the map, has these, too. */
 	struct xkv_page_content described[0];
 };
 
 /* What is recorded in the change feed. */
 #define XKV_RECORD_ALL	  1 /* all changes */
-#define XKV_RECORD_KEYS	  2 /* nobody wants their values */
-#define XKV_RECORD_BEFORE 4 /* what they replace, of an entry that is older than a snapshot */
+#define XKV_RECORD_KEYS	  2 /* no reader needs their values */
+#define XKV_RECORD_BEFORE 4 /* the entries that they replace, if older than a snapshot */
 
 /* Are packets served in bulks (bpf/bulk.bpf.h)? */
 enum xkv_batch_mode {
-	XKV_BATCH_OFF,	/* also where xkvd has not filled xkv_self */
+	XKV_BATCH_OFF,	/* also if xkvd has not filled xkv_self */
 	XKV_BATCH_ON,	/* all that can be */
 	XKV_BATCH_AUTO, /* while enough packets arrive together */
 };
@@ -618,11 +619,12 @@ static inline __attribute__((always_inline)) void xkv_hot_halve(struct xkv_hot *
 /* ---- counters ------------------------------------------------------------ */
 
 /*
- * Every packet and every operation raises one; the last group of each table counts events besides.
- * An outcome of the first group ends the datagram, without a reply if it is the first operation's.
+ * Every packet and every operation increments one; the last group of each table counts other
+ * events.  An outcome of the first group ends the datagram, without a reply if it is the first
+ * operation's.
  *
- * Statistics are scratch: they begin anew when a program comes that counts something else.  Tallies
- * are data: changes of the store, from which follows what it holds.
+ * Statistics are scratch: they start anew with a program that has other counters.  Tallies are
+ * data: counts of changes, which determine the contents of the store.
  */
 /* clang-format off */
 #define XKV_STATISTICS(X)                                                                          \
@@ -647,7 +649,7 @@ static inline __attribute__((always_inline)) void xkv_hot_halve(struct xkv_hot *
 	X(pings) X(get_hits) X(get_misses) X(not_stored) X(op_misses) X(not_number)
 
 #define XKV_TALLIES(X)                                                                             \
-	/* operations done, that changed something */                                              \
+	/* operations done that changed something */                                               \
 	X(inserts) X(overwrites) X(moves) X(deletes) X(expires) X(evictions) X(expiry_changes)     \
 	X(relocations)                                                                             \
 	/* events inside the store */                                                              \
@@ -694,7 +696,7 @@ enum xkv_frontend { XKV_FRONTEND_XDP, XKV_FRONTEND_XKVD, XKV_FRONTENDS };
 #define XKV_BULK_NOTES	 32 /* the queue has up to 16 (DEV_MAP_BULK_SIZE), and one is being noted */
 #define XKV_BULK_REFUSED 128
 
-/* What is known of a packet in the queue. */
+/* The record of a packet in the queue. */
 struct xkv_note {
 	__u64 mark;
 	__u64 fingerprint, ref;
@@ -742,12 +744,12 @@ struct xkv_bulk {
 #define XKV_REQUEST_EVICT    0x20  /* DELETE is an eviction */
 #define XKV_REQUEST_RELOCATE 0x40  /* SET, PREFILL, CAS: `prefilled` replaces the entry's slot */
 #define XKV_REQUEST_LAST     0x10  /* last try: busy and full are answered, not passed on */
-#define XKV_REQUEST_BULK     0x80  /* set by XDP: the packet cannot be passed on any more */
+#define XKV_REQUEST_BULK     0x80  /* set by XDP: the packet can no longer be passed on */
 #define XKV_REQUEST_ATOMIC   0x100 /* set by the program: XKV_F_ATOMIC */
-#define XKV_REQUEST_NO_TOUCH 0x200 /* GET is no use of the key */
+#define XKV_REQUEST_NO_TOUCH 0x200 /* GET does not count as a use of the key */
 #define XKV_REQUEST_ANSWER   0x400 /* `out` is the upstream's reply: it is recorded */
 
-/* What happens to a datagram. */
+/* The outcome of a datagram. */
 enum verdict { VERDICT_REPLY, VERDICT_PASS, VERDICT_DROP };
 
 struct xkv_request {
@@ -805,7 +807,7 @@ struct xkv_request {
 	/* with XKV_F_ATOMIC */
 	__u32 at;      /* index of the current operation */
 	__u16 stages;  /* XKV_ATOMIC_... */
-	__u16 context; /* of xkvd: which keys of xkv_atomic_xkvd are the request's */
+	__u16 context; /* of xkvd: the request's part of xkv_atomic_xkvd */
 
 	/*
 	 * Both have XKV_REQUEST_WORDS words, a power of two, so that a mask makes every access
@@ -854,13 +856,13 @@ struct xkv_batch_args {
 /*
  * A ring of records, one for each change, in the order in which the changes took effect.  Records
  * are at positions: bytes since the feed was started, at offset `position & (XKV_FEED_BYTES - 1)`
- * of `data`; one that begins near the end of the ring goes on in the space behind it.
+ * of `data`; one that begins near the end of the ring continues in the space after it.
  *
  *   tail <= positions of the readers <= head <= taken, head <= tail + XKV_FEED_BYTES
  *
- * A program makes sure of room by raising `taken`, reserves it by moving `head` as far, and xkvd
- * gives it back, filled with zeros, by moving `tail`.  The first word of a record is written last:
- * while it is 0, the record and all that follow it cannot be read yet.
+ * A program checks for room by raising `taken`, and reserves it by moving `head` as far; xkvd frees
+ * it, filled with zeros, by moving `tail`.  The first word of a record is written last: while it is
+ * 0, this record and all later ones cannot be read yet.
  */
 #define XKV_FEED_BYTES	 (1U << 23)
 #define XKV_FEED_INLINE	 XKV_PAYLOAD_MAX4 /* larger values are not copied into the record */
@@ -880,30 +882,30 @@ struct xkv_feed_record {
 	__u64 version; /* of an entry that is removed, its last one */
 	__u64 expire_ms;
 	__u64 ref;   /* slot of a value of more than XKV_FEED_INLINE bytes, else 0 */
-	__u64 frees; /* slot that is free when all readers are behind this record, or 0 */
+	__u64 frees; /* slot that becomes free when all readers have read this record, or 0 */
 	__u32 value_len;
-	__u8 cause;    /* the operation's opcode, or what xkvd says: XKV_CAUSE_... */
+	__u8 cause;    /* the operation's opcode, or xkvd's XKV_CAUSE_... */
 	__u8 op_flags; /* of the operation */
-	__u16 origin;  /* whom xkvd made the change for, 0 = unknown */
+	__u16 origin;  /* the client of xkvd that made the change, 0 = unknown */
 	__u8 db;       /* stored number */
-	__u8 number;   /* what clients called it then */
+	__u8 number;   /* the clients' number at that time */
 	__u8 zero[6];
 	/* key, padded to 8; value, padded to 8; the latter also of a removed XKV_KEY_LONG */
 };
 
-/* Causes that no opcode stands for; those from XKV_CAUSE_OTHER on mean something to xkvd only. */
+/* Causes without an opcode; those from XKV_CAUSE_OTHER on have a meaning for xkvd only. */
 #define XKV_CAUSE_FLUSH 64 /* FLUSHALL */
-#define XKV_CAUSE_TXN	65 /* a transaction of xkvd, which knows what it consists of */
+#define XKV_CAUSE_TXN	65 /* a transaction of xkvd, which knows its operations */
 #define XKV_CAUSE_OTHER 66
 
 #define XKV_FEED_NOTHING 64 /* `what` of a record whose change did not take place */
-#define XKV_FEED_MOVE	 65 /* an entry was relocated, which is no change */
-#define XKV_FEED_BEFORE	 66 /* the entry before the change whose record is in front of this one */
+#define XKV_FEED_MOVE	 65 /* an entry was relocated, which is not a change */
+#define XKV_FEED_BEFORE	 66 /* the old entry, before the change of the previous record */
 
 #define XKV_FEED_MORE 1 /* flag: the next record is of the same transaction */
 #define XKV_FEED_GONE 2 /* flag: the entry that was overwritten had expired */
-#define XKV_FEED_LEAN 4 /* flag: without its value, but that of a XKV_KEY_LONG */
-/* Flag of a position only, where no GONE is: an XKV_FEED_BEFORE follows the record. */
+#define XKV_FEED_LEAN 4 /* flag: without its value, except that of a XKV_KEY_LONG */
+/* Flag of a position only, in the place of GONE: an XKV_FEED_BEFORE follows the record. */
 #define XKV_FEED_PAIR 2
 
 /*
@@ -913,35 +915,36 @@ struct xkv_feed_record {
 #define XKV_FEED_TXN	  (XKV_FEED_BYTES / 4)
 #define XKV_FEED_TXN_MOST (XKV_FEED_BYTES / 8 * 7)
 
-/* Somebody who reads the feed. */
+/* A reader of the feed. */
 struct xkv_feed_reader {
 	char name[24];	/* zero-terminated; empty: the place is free */
 	__u64 position; /* of the next record to be read */
 	__u64 flags;	/* XKV_READER_... */
 };
 
-#define XKV_READER_ENDS	  1  /* it is of no use without its xkvd, as are those that it tells */
+#define XKV_READER_ENDS	  1  /* it serves clients of its xkvd, and is useless without it */
 #define XKV_READER_KEYS	  2  /* it wants no values */
-#define XKV_READER_BEFORE 4  /* it wants XKV_FEED_BEFORE; */
+#define XKV_READER_BEFORE 4  /* it needs XKV_FEED_BEFORE; */
 #define XKV_READER_ONLY	  8  /* ... and no other record */
 #define XKV_READER_BROKEN 16 /* what it has made of earlier changes is not to be relied on */
 
 /*
- * So long after xkvd was last seen alive, a full ring whose readers all end with xkvd is given up:
- * a program switches the feed off, and writes go on.  An xkvd that only stood still begins again.
+ * So long after xkvd last trimmed the ring, a full ring whose readers all end with xkvd is given
+ * up: a program switches the feed off, and writes go on.  An xkvd that was only stopped starts the
+ * feed again.
  */
 #define XKV_FEED_ALIVE_NS 1000000000
 
 /* Written by xkvd, except where noted. */
 struct xkv_feed {
 	__u64 head;		      /* by programs */
-	__u64 taken;		      /* by programs; above `head` during a reservation only */
+	__u64 taken;		      /* by programs; above `head` only during a reservation */
 	__u64 refused XKV_CACHE_LINE; /* by programs: changes that found no room */
 	__u64 given_up;		      /* by programs: how often */
 	__u64 spoilt; /* by programs: transactions too large for XKV_FEED_BEFORE, too */
 	__u64 tail XKV_CACHE_LINE;
-	__u64 trimmed;	/* end of what is being filled with zeros */
-	__u64 alive_ns; /* since boot: when xkvd has last looked for what it can trim */
+	__u64 trimmed;	/* end of the part that is being filled with zeros */
+	__u64 alive_ns; /* since boot: when xkvd last tried to trim the ring */
 	/* by the readers: `position` */
 	struct xkv_feed_reader reader[XKV_FEED_READERS] XKV_CACHE_LINE;
 	__u8 data[XKV_FEED_BYTES + XKV_SLOT_WINDOW];
@@ -951,14 +954,14 @@ struct xkv_feed {
 
 #define XKV_TXN_KEYS   65536 /* most keys of a transaction */
 #define XKV_TXN_FIRST  2048  /* of their places are in xkv_txn; */
-#define XKV_TXN_CHUNK  8192  /* so many in each map of xkv_txn_more, made when they are needed */
+#define XKV_TXN_CHUNK  8192  /* so many in each map of xkv_txn_more, made on demand */
 #define XKV_TXN_CHUNKS 16
-/* those behind the keys are for slots that are only taken and given back */
+/* places after the keys are for slots that are only taken and freed */
 #define XKV_TXN_MAX  (XKV_TXN_FIRST + XKV_TXN_CHUNKS * XKV_TXN_CHUNK)
 #define XKV_TXN_HAND 32 /* keys at whose places slots are kept for the next transaction */
 #define XKV_TXN_ANY  1	/* expected version: whatever the key holds; versions are even */
 
-/* What becomes of a key. */
+/* What happens to a key. */
 enum xkv_txn_action {
 	XKV_TXN_CHECK,	/* nothing: it was only read */
 	XKV_TXN_EXPIRE, /* gets the expiry expire_ms */
@@ -977,12 +980,12 @@ struct xkv_txn_key {
 	__u64 expected; /* version; 0 = there is no such key; or XKV_TXN_ANY */
 	__u64 fingerprint;
 	__u64 expire_ms;
-	__u64 ref, seq; /* by the program: the entry found; 0 before, and if there is none */
+	__u64 ref, seq; /* by the program: the entry found; 0 before, or if there is none */
 	__u8 action;	/* enum xkv_txn_action */
 	__u8 class;	/* PUT: of the slot that XKV_TXN_TAKE takes */
 	__u8 key_len;
 	__u8 state; /* by the program: XKV_TXN_LOCKED ...; 0 before */
-	/* of an operation of an ATOMIC datagram, which has the key; else 0 */
+	/* of an ATOMIC datagram: the operation, which has the key; else 0 */
 	__u16 key_off; /* in `in` */
 	union {
 		__u16 result_off; /* of an ATOMIC datagram: in `out` */
@@ -1015,13 +1018,13 @@ struct xkv_txn_chunk {
 enum xkv_txn_cmd {
 	XKV_TXN_TAKE,	/* each PUT but of a large value gets a slot of its class */
 	XKV_TXN_COMMIT, /* all changes, or none */
-	XKV_TXN_FREE,	/* gives all slots back that were not published */
+	XKV_TXN_FREE,	/* frees all slots that were not published */
 };
 
 struct xkv_txn_args {
 	__u32 cmd;
 	__u32 first;   /* TAKE, FREE: of the keys */
-	__u32 count;   /* keys; those of one bucket that has to be locked are neighbours */
+	__u32 count;   /* keys; those of a bucket that has to be locked are adjacent */
 	__u32 request; /* COMMIT: of xkv_batch, for the program's use */
 	__s32 outcome; /* out: XKV_TXN_DONE ..., or enum xkv_counter */
 	__u32 no_slot; /* out: the class that has no free slot (XKV_C_pass_no_slot) */
@@ -1038,7 +1041,7 @@ enum xkv_slots_cmd {
 	XKV_SLOTS_FREE,	  /* give a slot back */
 	XKV_SLOTS_FILTER, /* park the free slots of draining spans */
 	XKV_SLOTS_CHAIN,  /* move an overflow bucket to another slot */
-	XKV_SLOTS_FEED,	  /* give back the slot that a record of the feed frees */
+	XKV_SLOTS_FEED,	  /* free the slot of a record of the feed */
 	XKV_SLOTS_COUNT,  /* add look-ups that xkvd made without a program to the counters */
 };
 

@@ -38,7 +38,7 @@ struct {
 	__array(values, struct xkv_page_map);
 } xkv_pages SEC(".maps");
 
-/* The rest of a huge value, mapped behind its page: elements of XKV_PAGE_BYTES. */
+/* The rest of a huge value, mapped after its page: elements of XKV_PAGE_BYTES. */
 struct xkv_tail_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -124,7 +124,7 @@ struct {
 	__type(value, struct xkv_counters);
 } xkv_counters SEC(".maps");
 
-/* The same, of what is data. */
+/* The same, for counters that are data. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, XKV_FRONTENDS);
@@ -202,7 +202,7 @@ struct xkv_feed_map {
 	__uint(value_size, sizeof(struct xkv_feed));
 };
 
-/* A miss means that nobody has listened yet. */
+/* A miss means that it had no reader yet. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 1);
@@ -212,8 +212,8 @@ struct {
 } xkv_feed SEC(".maps");
 
 /*
- * Programs that xkv_xdp leaves packets to which are not UDP: bpf/tcp.bpf.c, if xkvd has put it
- * there.  A miss means: the packet goes up.
+ * Programs for packets that are not UDP, called by xkv_xdp: bpf/tcp.bpf.c, if xkvd has inserted it.
+ * A miss means: the packet is passed up.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -243,7 +243,7 @@ struct xkv_exchange {
 	__u64 done, failed;
 };
 
-/* By CPU: compare-and-exchanges of what several CPUs write. */
+/* By CPU: compare-and-exchanges of words that several CPUs write. */
 struct xkv_exchanges {
 	struct xkv_exchange take, give, bucket, slot, session;
 };

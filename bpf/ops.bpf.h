@@ -35,13 +35,13 @@ static __always_inline bool expired(struct xkv_request *rq, __u64 expire_ms)
 	return expire_ms && expire_ms <= now_ms(rq);
 }
 
-/* The change overwrites an entry that has this expiry: the feed tells whether it had expired. */
+/* The change overwrites an entry with this expiry: the record says whether it had expired. */
 static __always_inline void change_replaces(struct change *c, __u64 expire_ms)
 {
 	c->flags = c->record && expired(c->rq, expire_ms) ? XKV_FEED_GONE : 0;
 }
 
-/* An entry with an expiry is written: without any, xkvd skips the search for expired entries. */
+/* An entry with an expiry is written: without one, xkvd skips the search for expired entries. */
 static __always_inline void ttl_given(struct xkv_request *rq)
 {
 	count(rq, XKV_C_ttls_given);
@@ -670,7 +670,7 @@ static __always_inline int condition(struct xkv_request *rq, bool exists)
 	return xkv_condition(rq->op_flags, exists, rq->seq, rq->version);
 }
 
-/* Has it to stay as it is?  A record of the feed that has not been read may refer to its value. */
+/* Must it stay unchanged?  An unread record of the feed may refer to its value. */
 static __always_inline bool is_recorded(struct xkv_config *cfg, struct xkv_slot *slot)
 {
 	return cfg->feed && slot->value_len > XKV_FEED_INLINE;

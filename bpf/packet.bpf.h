@@ -38,7 +38,7 @@ struct hosts {
 	__u32 proto;		  /* in network byte order */
 };
 
-/* What the stages have found out about a packet. */
+/* The results of the stages for a packet. */
 struct packet {
 	void *data, *end;
 	struct ethhdr *eth;
@@ -236,7 +236,7 @@ static __always_inline bool is_v4(const struct hosts *h)
 	return h->proto == bpf_htons(ETH_P_IP);
 }
 
-/* An address may stand there several times: with each MAC that frames for it are sent to. */
+/* An address may be listed several times: with each MAC that frames for it are sent to. */
 static __always_inline int is_for_us(struct hosts *h, struct xkv_rules *rules)
 {
 	int why = h->link ? XKV_C_pass_vlan : XKV_C_pass_not_local;
@@ -278,7 +278,7 @@ static __always_inline bool allowed6(struct xkv_rules *rules, const __u64 *addr)
 }
 
 /*
- * Impossible sources: a reply would go to a group, to nobody or to ourselves.  On links without
+ * Impossible sources: a reply would go to a group, to no host or to ourselves.  On links without
  * addresses both are zero.
  */
 static __always_inline bool impossible_mac(const struct hosts *h)
@@ -314,8 +314,8 @@ static __always_inline bool impossible(struct hosts *h, struct xkv_rules *rules)
 
 /*
  * Packets to other hosts (we may be a bridge or a router, the NIC may be promiscuous) go on to the
- * stack, whoever sent them; sources are checked after that.  A function of its own, which the
- * verifier follows once, not for each way that leads to it.
+ * stack, whoever sent them; sources are checked after that.  A separate function, which the
+ * verifier follows once, not for each path to it.
  */
 __noinline int admit(struct hosts *h)
 {

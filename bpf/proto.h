@@ -42,7 +42,7 @@
 #define XKV_VERSION 1
 
 #define XKV_KEY_MAX	  250	       /* memcached's limit */
-#define XKV_LONG_KEY_MAX  65536	       /* of keys that RESP can name: see bpf/layout.h */
+#define XKV_LONG_KEY_MAX  65536	       /* of keys over RESP: see bpf/layout.h */
 #define XKV_VALUE_MAX	  (1U << 20)   /* of a value that APPEND makes */
 #define XKV_HUGE_MAX	  (512U << 20) /* of a value that RESP can set, as in Redis */
 #define XKV_TOKEN_BYTES	  16
@@ -61,7 +61,7 @@
 #define XKV_F_TOKEN   0x02 /* XKV_TOKEN_BYTES of client token follow the header */
 #define XKV_F_ONCE    0x04 /* then XKV_SESSION_BYTES of session: copies are executed once */
 #define XKV_F_ATOMIC  0x08 /* the operations are one transaction: all or none */
-#define XKV_F_DURABLE 0x10 /* the reply comes when the disk has all that was changed before it */
+#define XKV_F_DURABLE 0x10 /* the reply comes when all earlier changes are on disk */
 
 struct xkv_hdr {
 	__be16 magic;
@@ -97,7 +97,7 @@ enum xkv_opcode {
 /* struct xkv_op.flags; docs/protocol.md lists which opcodes take which */
 #define XKV_NX	    0x01 /* SET only if the key does not exist */
 #define XKV_XX	    0x02 /* SET only if the key exists */
-#define XKV_KEEPTTL 0x04 /* SET keeps the expiry that the key has */
+#define XKV_KEEPTTL 0x04 /* SET keeps the expiry of the key */
 #define XKV_CAS	    0x08 /* only if the key's version is op.version */
 #define XKV_RETURN  0x10 /* the result carries the value that was replaced or deleted */
 #define XKV_ABSTTL  0x20 /* ttl is Unix time in milliseconds, not relative */
@@ -125,7 +125,7 @@ enum xkv_status {
 	XKV_BAD_KEY = 9,      /* key of 0 or more than XKV_KEY_MAX bytes */
 	XKV_BAD_VERSION = 10, /* header only: the server speaks XKV_VERSION */
 	XKV_NOAUTH = 11,      /* header only: token missing or wrong */
-	XKV_NOT_NUMBER = 12,  /* INCR: the value is no integer, or out of range */
+	XKV_NOT_NUMBER = 12,  /* INCR: the value is not an integer, or out of range */
 	XKV_OVERFLOW = 13,    /* INCR: the sum would be out of range */
 	XKV_REPEATED = 14,    /* header only: executed before; its reply was too long to be kept */
 	XKV_NO_SESSION = 15,  /* header only: too many sessions; nothing was done */

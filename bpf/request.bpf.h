@@ -241,9 +241,9 @@ static __always_inline int op_session(struct xkv_request *rq)
 }
 
 /*
- * What stops the writes of this request, enum xkv_read_only; 0: nothing.  xkvd's own (expiry,
- * eviction) go on, and so do all when a hold was not renewed: xkvd may have been killed.  Those
- * whose reply waits for the disk are made by xkvd.
+ * What stops the writes of this request, enum xkv_read_only; 0: nothing.  xkvd's own writes
+ * (expiry, eviction) are never stopped, and a hold ends when it is not renewed, as xkvd may have
+ * been killed.  xkvd executes those whose reply waits for the disk.
  */
 static __always_inline __u8 writes_stopped(struct xkv_request *rq)
 {
@@ -260,7 +260,7 @@ static __always_inline __u8 writes_stopped(struct xkv_request *rq)
 	return stopped;
 }
 
-/* Does a change ask for what only the store that it is made in can do? */
+/* Does a change need a feature that an upstream does not have? */
 static __always_inline bool is_for_store(const struct xkv_request *rq, __u32 opcode)
 {
 	__u32 flags = XKV_CAS | XKV_RETURN | (opcode == XKV_OP_SET ? 0 : XKV_XX);
@@ -475,8 +475,8 @@ static __always_inline int request_begin(struct xkv_request *rq)
 }
 
 /*
- * Looks up a change with XKV_F_ONCE in the dedup cache; reads need no record.  Not before the disk
- * is waited for: it may not have the change yet whose reply is there.
+ * Looks up a change with XKV_F_ONCE in the dedup cache; reads need no record.  Not while replies
+ * wait for the disk: the recorded reply may be of a change that is not yet on disk.
  */
 static __always_inline int request_dedup(struct xkv_request *rq, bool change)
 {
@@ -545,7 +545,7 @@ static __always_inline int operations_run(struct xkv_request *rq)
 	return VERDICT_REPLY;
 }
 
-/* What becomes of the record of a request that was run. */
+/* Updates the record of a request that was run. */
 static __always_inline int dedup_end_of(const struct xkv_request *rq, int verdict)
 {
 	if (verdict == VERDICT_REPLY)

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * RESP in the driver: the commands of a segment become operations of the engine, their results
- * replies.
- *
- * First all commands are parsed, so that a segment with one that is not known here has changed
- * nothing when it goes up; then they are executed one by one.
+ * replies.  First all commands are parsed, so that a segment with an unknown one has changed
+ * nothing when it is passed up; then they are executed one by one.
  */
 #ifndef XKV_RESP_BPF_H
 #define XKV_RESP_BPF_H
@@ -45,12 +43,12 @@ enum resp_reply {
 	RESP_PONG_REPLY,
 };
 
-/* Conditions of EXPIRE, among the flags of a command; an operation has no such ones. */
+/* Conditions of EXPIRE, among the flags of a command; operations do not have these. */
 #define RESP_GT		0x40
 #define RESP_LT		0x80
 #define RESP_CONDITIONS (XKV_NX | XKV_XX | RESP_GT | RESP_LT)
 
-/* Options that are no flags; further keys. */
+/* Options that are not flags; further keys. */
 #define RESP_PERSIST 0x100
 #define RESP_TIMED   0x200
 #define RESP_KEYS    0x400
@@ -108,7 +106,7 @@ struct resp {
 	__u8 resp3, no_touch;
 	__u8 db;
 	__u8 zero[3];
-	__u32 most;  /* bytes of a pipeline that is not looked at */
+	__u32 most;  /* bytes of a pipeline that is not tried */
 	__u32 room;  /* bytes that the replies may have */
 	__u32 done;  /* commands that were executed */
 	__u32 why;   /* the next one was not: enum xkv_tcp_counter */
@@ -235,7 +233,7 @@ static __always_inline int resp_find(struct resp *r)
 	return ninth == resp_rows[found].ninth ? found : -1;
 }
 
-/* Reads a word that has to be a number, as r->number.  -1: it is none. */
+/* Reads a word that has to be a number, as r->number.  -1: it is not. */
 __noinline int resp_number(struct resp *r, __u32 which)
 {
 	__u32 at;
@@ -247,7 +245,7 @@ __noinline int resp_number(struct resp *r, __u32 which)
 			   word_at(r->text, at + 16), r->word_len[which], &r->number);
 }
 
-/* A time, in milliseconds, as r->number.  -1: none that has a meaning here. */
+/* A time, in milliseconds, as r->number.  -1: not a valid time. */
 static __always_inline int resp_time(struct resp *r, __u32 which, bool seconds)
 {
 	__u64 unit = seconds ? 1000 : 1;
@@ -258,7 +256,7 @@ static __always_inline int resp_time(struct resp *r, __u32 which, bool seconds)
 	return 0;
 }
 
-/* What the third word says, or the name of the command. */
+/* The meaning of the third word, or of the command's name. */
 static __always_inline int resp_amount(struct resp *r, struct resp_command *c, __u32 number)
 {
 	int ret = 0;
@@ -283,7 +281,7 @@ static __always_inline int resp_amount(struct resp *r, struct resp_command *c, _
 	return ret;
 }
 
-/* The flag that a word is as an option, but for times.  0: it is none. */
+/* The flag for an option, except times.  0: not an option. */
 static __always_inline __u32 resp_flag(__u64 option)
 {
 	switch (option) {
@@ -312,9 +310,9 @@ static __always_inline __u32 resp_flag(__u64 option)
 }
 
 /*
- * The flags of the option that a word is; if the next one is its time, as r->number.  0: it is
- * none, or the time has no meaning here.  A function of its own: the verifier would go through what
- * follows once for each option.
+ * The flags for an option; if the next word is its time, as r->number.  0: not an option, or the
+ * time is not valid.  A function of its own: the verifier would go through what follows once for
+ * each option.
  */
 __noinline __u32 resp_option(struct resp *r, __u32 which)
 {
@@ -367,8 +365,8 @@ static __always_inline bool resp_contradict(__u32 flags, bool expire)
 }
 
 /*
- * What options make of a command.  GETEX is an EXPIRE that returns the value, and with PERSIST one
- * that nothing has to be done for if there is no expiry.
+ * Applies options to a command.  GETEX is an EXPIRE that returns the value; with PERSIST it does
+ * nothing if there is no expiry.
  */
 static __always_inline int resp_apply(struct resp *r, struct resp_command *c,
 				      const struct resp_row *row)
@@ -428,7 +426,7 @@ __noinline int resp_keys(struct resp *r)
 	return size <= XKV_REQUEST_BYTES ? 0 : -1;
 }
 
-/* What stands behind the words that the command has at least: keys, or options. */
+/* The words after the command's minimum: keys, or options. */
 static __always_inline int resp_more(struct resp *r, struct resp_command *c,
 				     const struct resp_row *row)
 {
@@ -475,9 +473,9 @@ __noinline int resp_parse(struct resp *r, __u32 at)
 }
 
 /*
- * Parses all of the text: false if it is anything but whole commands that are known here.  A
- * segment that changes something has only commands whose replies are certain to fit, else the first
- * ones might be answered and a later one not.
+ * Parses all of the text: false unless it consists of whole, known commands.  A segment that
+ * changes something may only have commands whose replies are certain to fit, else the first ones
+ * might be answered and a later one not.
  */
 static __always_inline bool resp_parse_all(struct resp *r)
 {
@@ -615,8 +613,8 @@ static __always_inline bool resp_holds(struct xkv_request *rq, const struct resp
 }
 
 /*
- * Executes an EXPIRE that depends on what its key is, or returns its value: that is read first, and
- * gets the expiry if it is still the same.
+ * Executes an EXPIRE that depends on the entry, or returns its value: reads the entry first, and
+ * sets the expiry if it is unchanged.
  */
 static __always_inline int resp_update(struct resp *r, struct xkv_request *rq,
 				       struct resp_command *c, __u8 reads, __u32 room)
@@ -700,7 +698,7 @@ static __always_inline int resp_execute_many(struct resp *r, struct xkv_request 
 	struct resp_command *c = &r->command[which & (RESP_COMMANDS_MAX - 1)];
 	int outcome;
 
-	/* a GET among several counts as a use of its key, whoever asks */
+	/* a GET among several always counts as a use of its key */
 	if ((r->no_touch && c->opcode == XKV_OP_GET) || resp_operations(r, rq, which) ||
 	    !resp_prepare(r, rq, c->keys, room))
 		return -1;
@@ -811,7 +809,7 @@ static __always_inline int encode_number(struct xkv_request *rq, struct resp_com
 	return -1;
 }
 
-/* The time that is left, -1 if it does not end, -2 if there is no key. */
+/* The remaining time, -1 without expiry, -2 if there is no key. */
 static __always_inline int encode_left(struct xkv_request *rq, const struct xkv_result *r,
 				       __u32 unit)
 {

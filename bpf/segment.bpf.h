@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * TCP segments: what is in them, their checksums, and segments that are made.
+ * TCP segments: parsing, checksums, and making segments.
  */
 #ifndef XKV_SEGMENT_BPF_H
 #define XKV_SEGMENT_BPF_H
@@ -36,7 +36,7 @@ static __always_inline __u32 sum_of_halves(__u64 sum)
 }
 
 /*
- * What is known of a segment, without pointers: these do not survive a change of its size, nor a
+ * The description of a segment, without pointers: these do not survive a change of its size, nor a
  * call.
  */
 struct segment {
@@ -45,7 +45,7 @@ struct segment {
 	__u32 tags;	   /* of VLANs, at most VLAN_DEPTH */
 	__u32 tag[VLAN_DEPTH];
 	__u32 tcp_off;	   /* where its header is */
-	__u32 header, len; /* bytes of that, and behind it */
+	__u32 header, len; /* bytes of that, and after it */
 	__u32 seq, ack;
 	__u32 window; /* as on the wire, host byte order */
 	__u32 urgent; /* pointer, whatever the flags */
@@ -155,7 +155,7 @@ static __always_inline bool parse_tcp(struct segment *s, const struct packet *p,
 
 /*
  * Parses the segment between `data` and `end`.  `sent`: it is on its way to the client.  False if
- * it is none, or cannot be of a flow.
+ * it is not one, or cannot belong to a flow.
  */
 static __always_inline bool parse_segment(struct segment *s, void *data, void *end, bool sent)
 {
@@ -184,7 +184,7 @@ static __always_inline __u64 header_sum(struct tcphdr *tcp, __u32 header, void *
 
 /* ---- segments that are made ------------------------------------------------- */
 
-/* A segment to be made in place of another one, to where that came from. */
+/* A segment to make in the place of another one, back to its sender. */
 struct answer {
 	const struct segment *to;
 	__u32 seq, ack, window;
@@ -291,7 +291,7 @@ static __always_inline bool answer_write(void *data, void *end, const struct ans
 	return answer_tcp(ip + sizeof(struct ipv6hdr), end, a, flags, sent);
 }
 
-/* Exchanges the addresses of the link, so that an answer goes to where `s` goes. */
+/* Exchanges the addresses of the link, so that an answer goes where `s` goes. */
 static __always_inline void segment_turn(struct segment *s)
 {
 	__u8 kept[ETH_ALEN];

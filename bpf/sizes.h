@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * How much memory the store takes: what xkvd makes, and `xkv capacity` plans, by the same rules.
+ * How much memory the store takes: xkvd makes it, and `xkv capacity` plans it, by the same rules.
  * For user space only.
  */
 #ifndef XKV_SIZES_H
@@ -30,7 +30,7 @@ static inline __u32 xkv_class_next(__u32 size)
 	return size < XKV_LARGE ? size : XKV_LARGE;
 }
 
-/* Units of 4 KiB that so many bytes take. */
+/* Units of 4 KiB for so many bytes. */
 static inline __u32 xkv_units(__u64 bytes)
 {
 	return (bytes + XKV_UNIT_BYTES - 1) / XKV_UNIT_BYTES;
@@ -67,7 +67,7 @@ static inline __u32 xkv_buckets_for(__u64 max_keys)
 	return buckets;
 }
 
-/* What there is beside index and pages, on a machine with so many CPUs. */
+/* Memory beside index and pages, on a machine with so many CPUs. */
 enum xkv_table {
 	XKV_TABLE_DEDUP,
 	XKV_TABLE_REQUESTS,

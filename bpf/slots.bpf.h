@@ -148,7 +148,7 @@ static __always_inline int slots_chain(struct xkv_slots_args *args, struct xkv_r
 	return done ? 0 : -ENOENT;
 }
 
-/* Gives back the slot that the record at this position of the feed frees. */
+/* Frees the slot of the record at this position of the feed. */
 static __always_inline int slots_feed(__u64 position)
 {
 	struct xkv_feed_record *rec;

@@ -187,13 +187,13 @@ static __always_inline struct xkv_page *page_at(__u64 ref)
 	return inner ? bpf_map_lookup_elem(inner, &zero) : NULL;
 }
 
-/* The stored number of the database that clients call so. */
+/* The stored number of a database, from the clients' number. */
 static __always_inline __u32 database_of(const struct xkv_config *cfg, __u8 db)
 {
 	return cfg->stored[READ_ONCE(cfg->stored_current) & 1][db];
 }
 
-/* The number by which clients call a database. */
+/* The clients' number of a database, from its stored number. */
 static __always_inline __u32 number_of(const struct xkv_config *cfg, __u8 stored)
 {
 	return cfg->number[READ_ONCE(cfg->stored_current) & 1][stored];
@@ -230,8 +230,8 @@ struct slot_window {
 /* ---- what several CPUs write ---------------------------------------------- */
 
 /*
- * Has the word been exchanged?  If not, another CPU was first.  `what` is for `make exchanges`,
- * which counts both (struct xkv_exchanges).
+ * Was the word exchanged?  If not, another CPU was first.  `what` is for `make exchanges`, which
+ * counts both (struct xkv_exchanges).
  */
 #ifdef XKV_COUNT_EXCHANGES
 #define EXCHANGE(what, word, old, new)                                                             \
@@ -259,7 +259,7 @@ static __always_inline struct xkv_class *class_at(__u32 class)
 	return bpf_map_lookup_elem(&xkv_classes, &class);
 }
 
-/* The number of the list that this CPU gives slots to. */
+/* The number of the list that this CPU pushes slots to. */
 static __always_inline __u32 own_list(void)
 {
 	return bpf_get_smp_processor_id();
@@ -274,7 +274,7 @@ static __always_inline struct xkv_list *list_at(struct xkv_class *c, __u32 numbe
 	return &c->list[number & (XKV_LISTS - 1)];
 }
 
-/* Has any list a free slot?  Mostly this CPU's own has, and the lines of the others stay theirs. */
+/* Has any list a free slot?  Mostly this CPU's own has: others' cache lines are not touched. */
 static __always_inline bool class_has_slot(struct xkv_class *c)
 {
 	return READ_ONCE(list_at(c, own_list())->free) || xkv_class_free(c);
@@ -307,8 +307,8 @@ static __always_inline bool is_draining(__u64 ref)
 }
 
 /*
- * Keeps a free slot of a draining span out of the free lists.  Marked as parked, it can still be
- * put back by xkvd, should the span not drain.
+ * Keeps a free slot of a draining span out of the free lists.  xkvd can still push a parked slot,
+ * if the span does not drain.
  */
 static __always_inline bool park(__u64 ref)
 {
@@ -734,7 +734,7 @@ static __always_inline __u64 head_changed(const struct xkv_bucket *home)
 }
 
 /*
- * Counts a change, for those who have seen that a key is missing.
+ * Counts a change, for look-ups that have found a key missing.
  *
  * A fetching atomic, hence a full barrier: the insertion is visible before any later read of the
  * same CPU, so two clients that each insert a key and then read the other's cannot both miss.
@@ -802,7 +802,7 @@ __noinline int chain_extend(struct xkv_request *rq, struct xkv_bucket *last, __u
 	return -1;
 }
 
-/* Is the current key missing in a locked chain?  In all of it: it may be behind an empty way. */
+/* Is the current key missing in a locked chain?  All of it: the key may follow an empty way. */
 static __always_inline bool chain_lacks_key(struct xkv_request *rq, struct xkv_bucket *home)
 {
 	int match = look_at_bucket(rq, home);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What concerns a connection and is no whole segment of its client: fragments, segments with IP
- * options, and ICMP errors about what was sent to it.  Nothing of it is answered here, but its
- * numbers are the client's, and the kernel has to understand them.
+ * Packets of a connection that are not whole segments of its client: fragments, segments with IP
+ * options, and ICMP errors about segments to the client.  None are answered here, but their numbers
+ * are the client's, and have to be translated for the kernel.
  */
 #ifndef XKV_STRAY_BPF_H
 #define XKV_STRAY_BPF_H
@@ -35,7 +35,7 @@ static __always_inline bool stray_ip4(struct segment *s, struct packet *p, void 
 	return parse_tcp(s, p, cursor + (header & 63), bpf_ntohs(ip->tot_len) - header, false);
 }
 
-/* Behind one header of extension. */
+/* After one extension header. */
 static __always_inline bool stray_ip6(struct segment *s, struct packet *p, void *cursor)
 {
 	struct ipv6hdr *ip = cursor;
@@ -63,8 +63,8 @@ static __always_inline bool stray_ip6(struct segment *s, struct packet *p, void 
 }
 
 /*
- * Parses a segment that parse_segment() does not.  False: it is none; but if s->parts is set it is
- * one without the numbers in it, as no host makes them.
+ * Parses a segment that parse_segment() does not.  False: it is not one; or, if s->parts is set,
+ * its first fragment lacks the numbers, which no host sends.
  */
 __noinline int stray_segment(struct xdp_md *ctx, struct segment *s)
 {
@@ -99,11 +99,11 @@ enum {
 	ICMP6_ERRORS_END = 128,
 };
 
-/* An ICMP error that quotes what was sent to a client. */
+/* An ICMP error that quotes a segment to a client. */
 struct told {
 	__be16 *check; /* its own checksum */
 	__be32 *seq;   /* that is quoted */
-	__u32 mtu;     /* packets must not be longer; 0 = it says something else */
+	__u32 mtu;     /* limit of the packet size; 0 = another error */
 };
 
 static __always_inline bool quoted(struct segment *s, struct told *t, const struct packet *p,
@@ -159,15 +159,15 @@ static __always_inline bool told6(struct segment *s, struct told *t, struct pack
 }
 
 /*
- * The kernel's view of what it quotes.  In a reply that is under way it is the byte that the kernel
- * sends next; in one that is acknowledged it is none that the kernel waits for.
+ * The kernel's view of the quoted number.  Within a reply in flight it is the byte that the kernel
+ * sends next; within an acknowledged one it is a byte that the kernel does not wait for.
  */
 static __always_inline __u32 quoted_to_kernel(const struct xkv_flow *f, __u32 seq)
 {
 	return f->unacked ? ack_to_kernel(f, seq) : seq - f->injected;
 }
 
-/* Is what it quotes under way, as far as is known here?  The kernel asks for the same. */
+/* Is the quoted segment in flight, as far as is known here?  The kernel requires the same. */
 static __always_inline bool is_under_way(const struct xkv_flow *f, __u32 seq)
 {
 	return f->ready && BEFORE(seq, f->server_next) &&
@@ -175,8 +175,8 @@ static __always_inline bool is_under_way(const struct xkv_flow *f, __u32 seq)
 }
 
 /*
- * The way to the client takes no longer packets: replies become shorter, also one that is kept.
- * What the kernel sends, too, as it is told; it may know better later (note_mss()).
+ * The path to the client has a smaller limit: replies become shorter, also a kept one.  So do the
+ * kernel's segments, as it gets the error, too; it may know better later (note_mss()).
  */
 static __always_inline void obey_mtu(struct xkv_flow *f, const struct segment *s, __u32 mtu)
 {
@@ -188,7 +188,7 @@ static __always_inline void obey_mtu(struct xkv_flow *f, const struct segment *s
 		f->mss = mss;
 }
 
-/* An error about a segment that was sent.  Of the path of a reply the kernel is told, too. */
+/* An error about a segment that was sent.  If it was a reply, the kernel also learns the limit. */
 __noinline int stray_error(struct xdp_md *ctx, struct segment *s)
 {
 	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };

@@ -40,7 +40,7 @@ struct {
 
 enum { SEGMENT_WRONG, SEGMENT_RIGHT, SEGMENT_UNKNOWN };
 
-/* What is known of a segment that may be a request. */
+/* The description of a segment that may be a request. */
 struct request {
 	struct xkv_request *rq;
 	struct xkv_owner *owner;
@@ -50,7 +50,7 @@ struct request {
 	int sum;    /* SEGMENT_...: its checksum */
 };
 
-/* Is this a segment in which requests may be, and nothing else that the kernel has to know? */
+/* May this segment have requests, and nothing else that the kernel has to know? */
 static __always_inline bool is_candidate(const struct segment *s)
 {
 	return s->len && (s->flags & ~TCP_PSH) == TCP_ACK && !s->ecn_ce &&
@@ -159,8 +159,8 @@ __noinline __u32 move_reply(struct xkv_flow *f, __u32 from, __u32 len)
 }
 
 /*
- * The client has acknowledged the first bytes: what is left becomes the kept reply.  The kernel's
- * view of its place stays the same.
+ * The client has acknowledged the first bytes: the rest becomes the kept reply.  The kernel's view
+ * of its place does not change.
  */
 __noinline int trim_reply(struct xkv_flow *f, __u32 bytes)
 {
@@ -179,15 +179,16 @@ static __always_inline __u32 part_sum(struct xkv_flow *f, __u32 len)
 }
 
 /*
- * How many bytes of the kept reply a segment takes: less than all if the path has become narrower
- * since.  Only the last part acknowledges the request: who misses one repeats that, and gets it.
+ * How many bytes of the kept reply fit a segment: less than all if the path's limit has become
+ * smaller.  Only the last part acknowledges the request: a client that misses a part repeats the
+ * request, and gets it.
  */
 static __always_inline __u32 reply_part(const struct xkv_flow *f)
 {
 	return f->reply_len <= f->mss ? f->reply_len : f->mss;
 }
 
-/* Makes the packet one of `want` bytes, whose content is written after. */
+/* Resizes the packet to `want` bytes, whose content is written afterwards. */
 static __always_inline bool make_size(struct xdp_md *ctx, int want)
 {
 	int have = packet_length(ctx);
@@ -197,9 +198,8 @@ static __always_inline bool make_size(struct xdp_md *ctx, int want)
 }
 
 /*
- * Sends the kept reply, or its first part.  It acknowledges the request, and nothing behind it.  If
- * the packet cannot be made as long as it has to be, the headers alone go to xkv_tcp_ack, which
- * can.
+ * Sends the kept reply, or its first part.  It acknowledges the request, and nothing after it.  If
+ * the packet cannot be made long enough, only the headers go to xkv_tcp_ack, which can do so.
  */
 __noinline int send_reply(struct xdp_md *ctx, struct xkv_flow *f, struct segment *s, __u32 now)
 {
@@ -240,8 +240,8 @@ __noinline int send_reply(struct xdp_md *ctx, struct xkv_flow *f, struct segment
 
 /*
  * Copies the commands, and verifies the checksum of the segment.  SEGMENT_UNKNOWN: only the kernel
- * can tell, since the segment is too long, not in one piece, or was put together by GRO, which
- * leaves the sum of the pseudo header alone.
+ * can verify it, since the segment is too long, not in one piece, or was merged by GRO, which does
+ * not update the sum of the pseudo header.
  */
 __noinline int load_text(struct xdp_md *ctx, struct segment *s, struct resp *r)
 {
@@ -373,9 +373,9 @@ static __always_inline bool cut_payload(struct xdp_md *ctx, struct segment *s, s
 }
 
 /*
- * What is left of a segment of which only the first commands were answered becomes a segment of its
- * own, which goes up.  The reply to these is sent when the client misses it, which is when that of
- * xkvd comes.  False: the packet is as it was, or lost.
+ * Only the first commands of a segment were answered: the rest becomes a segment of its own, which
+ * is passed up.  The reply to the first ones is sent when the client notices the gap, which is when
+ * xkvd's reply arrives.  False: the packet is unchanged, or lost.
  */
 __noinline int keep_rest(struct xdp_md *ctx, struct segment *s, struct resp *r, __u32 eaten)
 {
@@ -409,7 +409,7 @@ __noinline int keep_rest(struct xdp_md *ctx, struct segment *s, struct resp *r, 
 	return true;
 }
 
-/* Commands were answered with `len` bytes: notes it, and returns how many bytes these had. */
+/* Commands were answered with `len` bytes: records that, and returns how many bytes they had. */
 static __always_inline __u32 served(struct xkv_flow *f, struct segment *s, struct request *q,
 				    __u32 len)
 {
@@ -428,7 +428,7 @@ static __always_inline __u32 served(struct xkv_flow *f, struct segment *s, struc
 }
 
 /*
- * Answers the request, if that is possible: what becomes of the packet.  Nothing is changed if not,
+ * Answers the request, if possible, and returns the packet's action.  If not, nothing is changed,
  * neither in the store nor in the packet.
  */
 static __always_inline int serve(struct xdp_md *ctx, struct xkv_flow *f, struct segment *s,
@@ -545,7 +545,7 @@ __noinline int segment_parse(struct xdp_md *ctx, struct segment *s)
 	return parse_segment(s, (void *)(long)ctx->data, (void *)(long)ctx->data_end, false);
 }
 
-/* What is no segment that could be answered: it goes up, in the kernel's numbers. */
+/* A packet that is not an answerable segment: it is passed up, with the kernel's numbers. */
 static __always_inline int pass_stray(struct xdp_md *ctx, struct segment *s)
 {
 	struct xkv_flow *f;
@@ -568,7 +568,7 @@ static __always_inline int pass_stray(struct xdp_md *ctx, struct segment *s)
 	return XDP_PASS;
 }
 
-/* Is this what xkv_tcp_out has made?  With generic XDP it comes here, once more. */
+/* Was this made by xkv_tcp_out?  With generic XDP it arrives here once more. */
 static __always_inline bool is_own(const struct segment *s)
 {
 	return s->urgent == XKV_TCP_OWN && s->flags == TCP_ACK && !s->len;
@@ -682,7 +682,7 @@ int xkv_tcp_out(struct __sk_buff *skb)
 	if (!parse_segment(&s, (void *)(long)skb->data, (void *)(long)skb->data_end, true))
 		return TC_ACT_UNSPEC;
 	if (s.flags & TCP_SYN) {
-		/* Another connection between these ports: nothing of the last one is left. */
+		/* Another connection between these ports: deletes the flow of the previous one. */
 		bpf_map_delete_elem(&xkv_flows, &s.key);
 		return TC_ACT_UNSPEC;
 	}
@@ -725,7 +725,7 @@ static __always_inline bool take_owed(struct xkv_flow *f, struct answer *a)
 	return true;
 }
 
-/* Puts the kept reply behind headers that XDP has made.  False: there is no memory. */
+/* Appends the kept reply to headers that XDP has made.  False: no memory. */
 static __always_inline bool grow_reply(struct __sk_buff *skb, struct xkv_flow *f, struct segment *s)
 {
 	struct answer a = { .to = s };
@@ -751,8 +751,8 @@ static __always_inline bool grow_reply(struct __sk_buff *skb, struct xkv_flow *f
 }
 
 /*
- * Comes here because XDP could not make the packet long enough, or because the kernel has to get an
- * acknowledgement beside the answer, or both.
+ * Reached because XDP could not make the packet long enough, or because the kernel has to get an
+ * acknowledgement beside the reply, or both.
  */
 static __always_inline int send_answer(struct __sk_buff *skb, struct segment *s, struct answer *a,
 				       bool owed)

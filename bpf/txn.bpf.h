@@ -41,7 +41,7 @@ static __always_inline struct xkv_txn_key *txn_key_at(__u32 index)
 	at = map ? bpf_map_lookup_elem(map, &zero) : NULL;
 	if (!at)
 		return NULL;
-	barrier_var(at); /* no sum before that: older verifiers want none of what may be NULL */
+	barrier_var(at); /* no sum before that: older verifiers reject one of a possible NULL */
 	return &at->key[(index - XKV_TXN_FIRST) % XKV_TXN_CHUNK];
 }
 
@@ -76,13 +76,13 @@ static __always_inline void txn_load(struct xkv_request *rq, const struct xkv_tx
 	__builtin_memcpy(rq->in_word, k->key, sizeof(k->key));
 }
 
-/* Does its bucket have to be locked?  The index entry changes, or the key has to stay absent. */
+/* Does its bucket have to be locked?  If the index entry changes, or the key has to stay absent. */
 static __always_inline bool needs_bucket(const struct xkv_txn_key *k)
 {
 	return !k->ref || k->action == XKV_TXN_PUT || k->action == XKV_TXN_DELETE;
 }
 
-/* What a stage makes of one key: runs it, and stops the stage unless it is done. */
+/* Runs a stage for one key, and stops the stage unless it succeeds. */
 #define TXN_STAGE(stage)                                                                           \
 	static int stage##_one(__u32 index, struct xkv_txn_args *args)                             \
 	{                                                                                          \
@@ -136,9 +136,9 @@ __noinline int txn_find(struct xkv_request *rq, __u32 index)
 TXN_STAGE(txn_find)
 
 /*
- * Locks the slot of a key that was not read, and that others have changed since it was found.  The
- * key is compared before: the slot may have become another one's.  A slot that has the key and an
- * even `seq` is the one that the index refers to.
+ * Locks the slot of a key that was not read, and that was changed since it was found.  The key is
+ * compared first: another one may use the slot now.  A slot that has the key and an even `seq` is
+ * the one that the index refers to.
  */
 __noinline int txn_lock_again(struct xkv_request *rq, __u32 index)
 {
@@ -172,7 +172,7 @@ __noinline int txn_lock_again(struct xkv_request *rq, __u32 index)
 
 /*
  * Locks the slot of a key that changes, unless it was changed since it was found.  (An ATOMIC
- * datagram has looked at what it writes.)
+ * datagram has read the keys that it writes.)
  */
 __noinline int txn_lock(struct xkv_request *rq, __u32 index)
 {
@@ -260,7 +260,7 @@ __noinline int txn_reserve(struct xkv_request *rq, __u32 index)
 	return outcome;
 }
 
-/* Locks the bucket of a key.  False: somebody else has locked it, or an earlier key has. */
+/* Locks the bucket of a key.  False: another CPU has locked it, or an earlier key has. */
 __noinline int txn_lock_bucket(struct xkv_txn_key *k)
 {
 	struct xkv_bucket *home = k ? home_of(config(), k->fingerprint) : NULL;
@@ -315,7 +315,7 @@ static __always_inline __u32 txn_record_bytes(const struct xkv_txn_key *k, __u64
 	return feed_bytes(what, k->key_len, slot ? slot->value_len : 0, lean);
 }
 
-/* The same with what it replaces, if that is recorded, too. */
+/* The same with the old entry, if that is recorded, too. */
 static __always_inline __u32 txn_bytes(const struct xkv_txn_key *k, __u64 lean)
 {
 	struct xkv_slot *old = k->record & XKV_FEED_PAIR ? slot_at(k->ref) : NULL;
@@ -323,7 +323,7 @@ static __always_inline __u32 txn_bytes(const struct xkv_txn_key *k, __u64 lean)
 	return txn_record_bytes(k, lean) + (old ? feed_bytes_before(old) : 0);
 }
 
-/* Finds what has to be recorded of a key, and how much that is. */
+/* Finds the records that a key needs, and their size. */
 __noinline int txn_measure(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
@@ -335,7 +335,7 @@ __noinline int txn_measure(struct xkv_request *rq, __u32 index)
 	if (!txn_changes(k))
 		return XKV_TXN_DONE;
 	k->record = feed_needs(cfg, k->fingerprint, k->ref ? slot_at(k->ref) : NULL);
-	if (rq->record & XKV_FEED_PAIR) /* without what is replaced: it is too much */
+	if (rq->record & XKV_FEED_PAIR) /* without old entries: they are too large */
 		k->record &= ~(__u64)XKV_FEED_PAIR;
 	if (k->record)
 		rq->record_bytes += txn_bytes(k, rq->record & XKV_FEED_LEAN);
@@ -374,7 +374,7 @@ static __always_inline int txn_reserve_records(struct xkv_request *rq)
 	return at ? XKV_TXN_DONE : XKV_C_pass_busy;
 }
 
-/* How it is recorded: LEAN, PAIR: without what is replaced. */
+/* How it is recorded: LEAN: without values, PAIR: without old entries. */
 static __always_inline void txn_measure_all(struct xkv_request *rq, struct xkv_txn_args *args,
 					    __u64 how)
 {
@@ -383,7 +383,7 @@ static __always_inline void txn_measure_all(struct xkv_request *rq, struct xkv_t
 	bpf_loop(args->count, txn_measure_one, args, 0);
 }
 
-/* Reserves all records of the transaction together, if somebody listens. */
+/* Reserves all records of the transaction together, if the feed has readers. */
 static __always_inline void txn_record(struct xkv_request *rq, struct xkv_txn_args *args)
 {
 	struct xkv_config *cfg = config();
@@ -398,20 +398,20 @@ static __always_inline void txn_record(struct xkv_request *rq, struct xkv_txn_ar
 	if (rq->record_bytes > XKV_FEED_TXN && !how && !feed_has_log(f))
 		txn_measure_all(rq, args, how = XKV_FEED_LEAN);
 	if (rq->record_bytes > XKV_FEED_TXN_MOST && cfg->feed & XKV_RECORD_BEFORE) {
-		spoils = true; /* the snapshot begins again, not we */
+		spoils = true; /* the snapshot starts again, not the transaction */
 		txn_measure_all(rq, args, how | XKV_FEED_PAIR);
 	}
 	rq->record &= ~(__u64)XKV_FEED_PAIR;
 	args->outcome =
 		rq->record_bytes > XKV_FEED_TXN_MOST ? XKV_TXN_TOO_LONG : txn_reserve_records(rq);
-	/* behind the reservation: a moment between the two would not hear of it */
+	/* after the reservation: a snapshot's moment between the two would miss it */
 	if (spoils)
 		__sync_fetch_and_add(&f->spoilt, 1);
 	if (args->outcome == XKV_TXN_DONE && rq->record_bytes)
 		bpf_loop(args->count, txn_place_one, args, 0);
 }
 
-/* The transaction does not take place: the records that it was to have become ones of no change. */
+/* The transaction fails: marks its reserved records as no change. */
 __noinline int txn_void(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
@@ -434,7 +434,7 @@ __noinline int txn_void(struct xkv_request *rq, __u32 index)
 
 /* ---- validate ------------------------------------------------------------ */
 
-/* A key that was only read: is it still what it was when it was found? */
+/* Is a key that was only read unchanged since it was found? */
 __noinline int txn_validate(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
@@ -481,8 +481,8 @@ static __always_inline void txn_swap(struct xkv_request *rq, struct xkv_txn_key 
 }
 
 /*
- * The slot that the next transaction has in hand for the key at this place: the one that the entry
- * has left, or a free one.  So that needs no run to take it.  A draining span gets its slots back.
+ * The slot that is kept for the next transaction's key at this place: the one that the entry has
+ * left, or a free one.  So taking it needs no run.  Slots of a draining span are not kept.
  */
 static __always_inline void txn_keep(const struct change *c, struct xkv_txn_key *k, __u32 index,
 				     struct xkv_slot *old)
@@ -606,7 +606,7 @@ static int txn_apply_one(__u32 index, struct xkv_txn_args *args)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Takes a reserved entry back out of the index. */
+/* Removes a reserved entry from the index. */
 static __always_inline void txn_unreserve(struct xkv_request *rq, struct xkv_txn_key *k)
 {
 	struct xkv_bucket *home;

@@ -62,7 +62,7 @@ static __always_inline int restore_packet(struct xdp_md *ctx, struct xkv_request
 	return rq->stop - 1;
 }
 
-/* Makes the packet the reply in `out`. */
+/* Turns the packet into the reply in `out`. */
 __noinline int reply(struct xdp_md *ctx, struct xkv_request *rq)
 {
 	struct packet p;
@@ -148,8 +148,8 @@ static __always_inline int fast_path(struct xdp_md *ctx, struct xkv_request *rq)
 }
 
 /*
- * Parses and admits a packet, and begins its request.  A function of its own: what it finds out is
- * not on the stack of all that follows, and the verifier follows that once.
+ * Parses and admits a packet, and begins its request.  A separate function: its variables are not
+ * on the stack of the later stages, and the verifier follows these once.
  */
 __noinline int begin_request(struct xdp_md *ctx)
 {
@@ -162,7 +162,7 @@ __noinline int begin_request(struct xdp_md *ctx)
 	if (!cfg)
 		return XKV_C_pass_not_ready;
 	why = parse(&p, cfg);
-	/* of a cache: nobody has said lately that it is still true */
+	/* of a cache: its lease has expired */
 	if (why == CONTINUE && cfg->lease_ns && bpf_ktime_get_ns() >= cfg->lease_ns)
 		why = XKV_C_pass_not_ready;
 	if (why == CONTINUE)
@@ -233,7 +233,7 @@ static __always_inline int bulk_general(struct xdp_md *ctx, struct xkv_request *
 	return reply(ctx, rq);
 }
 
-/* A packet in the queue: makes it the reply to the next request that was noted. */
+/* A packet in the queue: turns it into the reply to its noted request. */
 static __always_inline int serve_noted(struct xdp_md *ctx, struct xkv_bulk *b)
 {
 	struct xkv_config *cfg = config();
