@@ -233,9 +233,12 @@ def with_web(place, *options):
         yield daemon
 
 
-def web_request(daemon, method, path, body=None, headers=None, timeout=20):
-    """Status, headers and body."""
-    conn = http.client.HTTPConnection("127.0.0.1", daemon.web, timeout=timeout)
+def web_request(daemon, method, path, body=None, headers=None, timeout=20, trust=None):
+    """Status, headers and body; by TLS with a context `trust`."""
+    if trust:
+        conn = http.client.HTTPSConnection("127.0.0.1", daemon.web, timeout=timeout, context=trust)
+    else:
+        conn = http.client.HTTPConnection("127.0.0.1", daemon.web, timeout=timeout)
     try:
         conn.request(method, path, body, headers or {})
         answer = conn.getresponse()

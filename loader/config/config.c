@@ -96,6 +96,8 @@ static const struct directive table[] = {
 	  "HTTP port of a console, /metrics, /healthz and /readyz; 0: none" },
 	{ "http-bind", &type_string, AT(http_bind), "127.0.0.1", 1, 63, PROTECTED, NULL, "ADDRESS",
 	  "address for http-port; whoever reaches it may read the metrics" },
+	{ "http-tls", &type_flag, AT(http_tls), "no", 0, 0, PROTECTED, no_yes, "no|yes",
+	  "TLS at http-port, with tls-cert-file and tls-key-file" },
 	{ "unixsocket", &type_string, AT(unixsocket), "", 0, PATH_OF_SOCKET_MAX, PROTECTED, NULL, "PATH",
 	  "Unix socket to listen on; default: none" },
 	{ "unixsocketperm", &type_octal, AT(unixsocketperm), "0", 0, 0777, PROTECTED, NULL, "MODE",
@@ -500,6 +502,8 @@ static int check(const struct config *cfg, struct sink *err)
 		ret = bad(err, "tls-port must not be the same as port");
 	if (cfg->http_port && (cfg->http_port == cfg->port || cfg->http_port == cfg->tls_port))
 		ret = bad(err, "http-port must not be the same as port or tls-port");
+	if (cfg->http_tls && (!cfg->tls_cert_file[0] || !cfg->tls_key_file[0]))
+		ret = bad(err, "http-tls yes needs tls-cert-file and tls-key-file");
 	if (!cfg->port && cfg->interface[0])
 		ret = bad(err, "port 0 closes UDP too, so XDP would have nothing to answer: take "
 			       "`interface` away, or set the port");

@@ -124,6 +124,7 @@ struct config {
 	unsigned int tls_handshake_timeout;				/* seconds, default 10 */
 	unsigned int http_port;	     /* of /metrics; default 0 = none */
 	const char *http_bind;	     /* an address, default 127.0.0.1 */
+	bool http_tls;		     /* http-tls */
 	const char *unixsocket;	     /* default "" = none */
 	unsigned int unixsocketperm; /* mode, default 0: what the umask leaves */
 	/* addresses; "*" and "::*" are all; one with a leading '-' may be missing */

@@ -35,6 +35,9 @@
 #define POLLED		 3   /* by http_main(), beside the replies */
 #define SILENT_SECONDS	 10  /* without http_ready(): the event loop stands still */
 
+#define PEM_MAX	   (1 << 20)
+#define PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
+
 /* The type of what goes to /command: one that a browser asks our leave for, which it never gets. */
 #define RESP_TYPE "application/resp"
 
@@ -707,17 +710,63 @@ log_library(void *arg, const char *format, va_list args)
 	log_debug("http: %s", text);
 }
 
-static struct MHD_Daemon *daemon_new(struct http *h)
+static struct MHD_Daemon *daemon_new(struct http *h, const struct MHD_OptionItem *tls)
 {
-	return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET |
-					MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
-				0, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER,
-				log_library, NULL, MHD_OPTION_CONNECTION_LIMIT,
-				(unsigned int)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-				(size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
-				(unsigned int)IDLE_SECONDS, MHD_OPTION_NOTIFY_CONNECTION,
-				on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_answered, h,
-				MHD_OPTION_END);
+	return MHD_start_daemon(
+		MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
+			MHD_USE_ERROR_LOG | (tls ? MHD_USE_TLS : 0),
+		0, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
+		MHD_OPTION_CONNECTION_LIMIT, (unsigned int)HTTP_CONNECTIONS,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)IDLE_SECONDS,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_NOTIFY_COMPLETED,
+		on_answered, h, tls ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls, MHD_OPTION_END);
+}
+
+/* A file of PEM, malloc()ed; NULL with errno. */
+static char *read_pem(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	char *text = file ? calloc(1, PEM_MAX + 1) : NULL;
+	size_t len = text ? fread(text, 1, PEM_MAX, file) : 0;
+	int error = !len && !errno ? ENODATA : errno;
+
+	if (file)
+		fclose(file);
+	if (len)
+		return text;
+	free(text);
+	errno = error;
+	return NULL;
+}
+
+/*
+ * With certificate and key of RESP, but with the library's own TLS.  Clients need no certificate:
+ * they have passwords.
+ */
+static int start_with_tls(struct http *h, const struct config *cfg, char *err, size_t err_len)
+{
+	char *cert = read_pem(cfg->tls_cert_file);
+	char *key = cert ? read_pem(cfg->tls_key_file) : NULL;
+	const struct MHD_OptionItem tls[] = {
+		{ MHD_OPTION_HTTPS_MEM_CERT, 0, cert },
+		{ MHD_OPTION_HTTPS_MEM_KEY, 0, key },
+		{ MHD_OPTION_HTTPS_KEY_PASSWORD, 0, (void *)(uintptr_t)cfg->tls_key_file_pass },
+		{ MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)PRIORITIES },
+		{ MHD_OPTION_END, 0, NULL },
+	};
+
+	if (!key)
+		snprintf(err, err_len, "http-tls: cannot read %s: %s",
+			 cert ? cfg->tls_key_file : cfg->tls_cert_file, strerror(errno));
+	else if (!(h->daemon = daemon_new(h, tls)))
+		snprintf(err, err_len, "http-tls: %s and %s are no certificate and its key",
+			 cfg->tls_cert_file, cfg->tls_key_file);
+	if (key)
+		explicit_bzero(key, strlen(key));
+	free(key);
+	free(cert);
+	return h->daemon ? 0 : -EINVAL;
 }
 
 int http_open(const struct config *cfg, struct http **out, char *err, size_t err_len)
@@ -743,8 +792,10 @@ int http_open(const struct config *cfg, struct http **out, char *err, size_t err
 		ret = h->listener;
 	if (!ret && h->wake >= 0 && h->wanted >= 0)
 		h->console = make_console();
-	if (h->console)
-		h->daemon = daemon_new(h);
+	if (h->console && cfg->http_tls)
+		ret = start_with_tls(h, cfg, err, err_len);
+	else if (h->console)
+		h->daemon = daemon_new(h, NULL);
 	if (h->daemon && !thread_without_signals(&h->thread, http_main, h))
 		h->started = true;
 	if (!ret && !h->started) {
@@ -755,8 +806,8 @@ int http_open(const struct config *cfg, struct http **out, char *err, size_t err
 		http_close(h);
 		return ret;
 	}
-	log_notice("the console is at http://%s:%u/, metrics at /metrics", cfg->http_bind,
-		   cfg->http_port);
+	log_notice("the console is at http%s://%s:%u/, metrics at /metrics",
+		   cfg->http_tls ? "s" : "", cfg->http_bind, cfg->http_port);
 	*out = h;
 	return 0;
 }

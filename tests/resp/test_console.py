@@ -10,12 +10,15 @@ import contextlib
 import re
 import shutil
 import socket
+import ssl
 import time
 
 import pytest
+from certificates import tls_options
+from conftest import BUILD, run
 from respserver import encode, wait_for, web_request, with_web
 
-pytest_plugins = ["respserver"]
+pytest_plugins = ["respserver", "certificates"]
 
 RESP = {"Content-Type": "application/resp"}
 LONG_REPLIES = 4 << 20  # RELAY_REPLIES of loader/http/relay.h
@@ -288,3 +291,67 @@ def test_in_a_browser(daemon, own, browser, scheme):
         "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert wide <= window
     assert not browser.get_log("browser")[1:]  # the password that was wrong
+
+
+# with TLS --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def secure(privileged, certs, no_process_stays, tmp_path_factory):
+    with with_web(tmp_path_factory.mktemp("xkv"), "--maxmemory", "64mb", "--http-tls", "yes",
+                  *tls_options(certs), "--tls-key-file", str(certs / "locked.key"),
+                  "--tls-key-file-pass", "secret") as d:
+        d.trust = ssl.create_default_context(cafile=certs / "ca.crt")
+        yield d
+
+
+def test_pages_and_commands_by_tls(secure):
+    """Long ones, and those that are waited for; clients need no certificate."""
+    def get(path):
+        return web_request(secure, "GET", path, trust=secure.trust)
+
+    assert get("/")[2].startswith(b"<!doctype html>") and get("/readyz")[0] == 200
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        texts = list(pool.map(get, ["/metrics"] * 24))
+    assert all(status == 200 and b"\nredis_up 1" in text for status, _, text in texts)
+    with secure.connect() as c:
+        c.call("SET", "long", b"x" * 3000000)
+    status, _, answer = web_request(
+        secure, "POST", "/command", encode("GET", "long"),
+        {**RESP, "Authorization": basic("default", "any")}, trust=secure.trust)
+    assert status == 200 and replies(answer) == b"$3000000\r\n" + b"x" * 3000000 + b"\r\n"
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
+def test_without_tls_there_is_nothing(secure):
+    """A client that says HTTP, an old TLS, or nothing; and the others are served meanwhile."""
+    with socket.create_connection(("127.0.0.1", secure.web), timeout=20) as silent:
+        with socket.create_connection(("127.0.0.1", secure.web), timeout=20) as plain:
+            plain.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            with contextlib.suppress(ConnectionResetError):
+                assert b"HTTP" not in plain.recv(1000)
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            web_request(secure, "GET", "/", trust=old)
+        many = [socket.create_connection(("127.0.0.1", secure.web)) for _ in range(20)]
+        assert web_request(secure, "GET", "/healthz", trust=secure.trust)[0] == 200
+        for sock in many:
+            sock.close()
+        assert silent.recv(100) == b"", "the oldest gives way"
+
+
+@pytest.mark.parametrize("options, reason", [
+    (["--tls-cert-file", "/nowhere"], "http-tls: cannot read /nowhere: No such file"),
+    (["--tls-cert-file", "second.crt"], "are no certificate and its key"),
+    (["--tls-key-file", ""], "http-tls yes needs tls-cert-file and tls-key-file"),
+])
+def test_certificates_that_are_not_good(certs, tmp_path, options, reason):
+    name, value = options
+    value = str(certs / value) if value and "/" not in value else value
+    done = run(BUILD / "xkvd", "--port", "0", "--unixsocket", tmp_path / "s", "--http-port", "1",
+               "--http-tls", "yes", "--dir", tmp_path, *tls_options(certs), name, value,
+               check=False)
+    assert done.returncode and reason in done.stdout + done.stderr, done

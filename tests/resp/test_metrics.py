@@ -533,5 +533,6 @@ def test_garbage(xkv):
 
 def test_off_by_default(server, tmp_path):
     with in_kernel(tmp_path) as daemon:
-        assert daemon.client().config_get("http-*") == {"http-port": "0", "http-bind": "127.0.0.1"}
+        assert daemon.client().config_get("http-*") == {
+            "http-port": "0", "http-bind": "127.0.0.1", "http-tls": "no"}
         assert "metrics" not in daemon.log()
