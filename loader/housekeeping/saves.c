@@ -180,13 +180,14 @@ void server_wake_log_waiters(struct server *s, uint64_t at_ns)
 	worker_wake(s->worker[0]);
 }
 
-/* By any thread. */
-static void log_tells(void *arg)
+/* By any thread.  Replies that wait go out many times a second: nobody else has to stop then. */
+static void log_tells(void *arg, bool only_replies)
 {
 	struct housekeeping *h = arg;
 	struct server *s = h->srv;
 
-	ev_async_send(s->loop, &h->log_told);
+	if (!only_replies)
+		ev_async_send(s->loop, &h->log_told);
 	for (unsigned int i = 0; i < s->worker_count; i++)
 		ev_async_send(s->worker[i]->loop, &s->worker[i]->wake);
 }

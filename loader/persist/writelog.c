@@ -88,7 +88,7 @@ static struct {
 	uint64_t auto_min;
 	uint64_t functions; /* how often they have changed */
 	uint64_t bases;	    /* how many became complete */
-	void (*tell)(void *arg);
+	writelog_tell_fn *tell;
 	void *tell_arg;
 	atomic_bool awaited; /* replies wait for the disk */
 	uint64_t wanted;     /* position that writelog_sync_soon() has asked for */
@@ -172,7 +172,7 @@ static void note_damage(void)
 
 /* ---- state that others see -------------------------------------------------- */
 
-void writelog_tell(void (*fn)(void *arg), void *arg)
+void writelog_tell(writelog_tell_fn *fn, void *arg)
 {
 	pthread_mutex_lock(&state.lock);
 	state.tell = fn;
@@ -180,11 +180,11 @@ void writelog_tell(void (*fn)(void *arg), void *arg)
 	pthread_mutex_unlock(&state.lock);
 }
 
-static void tell(void)
+static void tell(bool only_replies)
 {
 	pthread_mutex_lock(&state.lock);
 	if (state.tell)
-		state.tell(state.tell_arg);
+		state.tell(state.tell_arg, only_replies);
 	pthread_mutex_unlock(&state.lock);
 }
 
@@ -203,7 +203,7 @@ __attribute__((format(printf, 1, 2))) static void note_failure(const char *fmt, 
 	memcpy(state.info.error, text, sizeof(text));
 	pthread_mutex_unlock(&state.lock);
 	if (first)
-		tell();
+		tell(false);
 	if (first)
 		log_warning("write log: %s; writes are refused until it can be written", text);
 }
@@ -221,7 +221,7 @@ static void note_success(void)
 	}
 	pthread_mutex_unlock(&state.lock);
 	if (failed) {
-		tell();
+		tell(false);
 		log_notice("write log: it is written again");
 	}
 }
@@ -338,7 +338,7 @@ static int sync_now(void)
 		note_failure("syncing %s failed: %s; a new base is needed", state.path,
 			     strerror(-ret));
 	else if (wanted)
-		tell();
+		tell(false);
 	return ret;
 }
 
@@ -822,12 +822,13 @@ static void gather_again(uint64_t took_ns)
 /* Has the disk take what replies wait for. */
 static void sync_awaited(void)
 {
-	uint64_t began = monotonic_ns();
+	uint64_t took = monotonic_ns();
 
 	if (sync_now())
 		return;
-	gather_again(monotonic_ns() - began);
-	tell();
+	took = monotonic_ns() - took;
+	gather_again(took);
+	tell(took < SYNC_NS); /* else writes may wait, too */
 }
 
 static enum consumed on_end(void *arg, uint64_t position)
@@ -1046,7 +1047,7 @@ static bool on_begin(void *arg)
 	state.late = late;
 	pthread_mutex_unlock(&state.lock);
 	if (!told)
-		tell();
+		tell(false);
 	if (switching && !state.in_txn)
 		switch_increment();
 	if (state.fd < 0 || (state.retry_ns && monotonic_ns() < state.retry_ns))
@@ -1235,7 +1236,7 @@ static void conclude(int ret)
 		log_warning("write log: no new base in %s: %s", state.path, strerror(-ret));
 	if (ret)
 		return;
-	tell();
+	tell(false);
 	note_success();
 	log_notice("write log: a base of %" PRIu64 " keys written to %s in %.3f s",
 		   atomic_load(&state.rewrite_keys), state.path, seconds);
@@ -1695,7 +1696,7 @@ int writelog_configure(struct store *st, const struct config *cfg, bool serving,
 	if (!cfg->appendonly && state.on)
 		writelog_close(false);
 	atomic_store(&state.awaited, state.on && cfg->appendfsync == APPENDFSYNC_ALWAYS);
-	tell(); /* replies that wait may have nothing to wait for any more */
+	tell(false); /* replies that wait may have nothing to wait for any more */
 	return ret;
 }
 

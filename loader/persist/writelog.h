@@ -106,7 +106,11 @@ uint64_t writelog_sync_soon(void);
 /* Is the log whole on the disk up to this position? */
 bool writelog_has(uint64_t position);
 
-/* Calls `fn`, by any thread, when the functions above may say something else; NULL: no more. */
-void writelog_tell(void (*fn)(void *arg), void *arg);
+/*
+ * Calls `fn`, by any thread, when the functions above may say something else; NULL: no more.
+ * `only_replies`: just writelog_is_synced(), as often as the disk syncs.
+ */
+typedef void writelog_tell_fn(void *arg, bool only_replies);
+void writelog_tell(writelog_tell_fn *fn, void *arg);
 
 #endif
