@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 29
+# tests/run: seconds 37
 """The models of tests/formal/model, checked with Spin: as they are nothing may be found, and with a
 check taken out what that check is for must be found.  docs/model.md describes them.
 
@@ -57,6 +57,10 @@ ROOM_FOR_ALL = ["ONE=1", "OTHER=2", "SAME=1", "CELLS=4", "ROOM_FOR_ALL"]
 GIVE_UP = ["ONE=2", "OTHER=2", "GIVE_UP"]
 TCP_MESSAGES = ["REQUESTS=2", "PUSHES=1", "EARLY=1"]
 TCP_COPIES = ["REQUESTS=2", "COPIES=1", "EARLY=1"]
+TCP_BUSY = ["MOST=2", "BUSY=1"]
+TCP_HALF = ["HALF=1"]
+TCP_FRAGMENTS = ["MOST=2", "REQUESTS=2", "FRAGMENTS=1", "EARLY=2"]
+TCP_PATH = ["MOST=2", "PATH", "ARMED=1"]
 FILLS_OF_OTHERS = ["FILLS=1", "WRITES=0", "SCRIPTS=0"]
 PASSED_THROUGH = ["RAWS=2", "SCRIPTS=0", "OTHERS=0", "READS=2"]
 OTHER_NEWS = ["LEARNS=1", "WRITES=0", "READS=2"]
@@ -110,6 +114,10 @@ SOUND = [
     Case("TCP", "tcp", []),
     Case("TCP, two losses", "tcp", ["LOSSES=2"]),
     Case("TCP, copies", "tcp", TCP_COPIES),
+    Case("TCP, locked keys", "tcp", TCP_BUSY),
+    Case("TCP, half a command", "tcp", TCP_HALF),
+    Case("TCP, fragments", "tcp", TCP_FRAGMENTS),
+    Case("TCP, a narrow path", "tcp", TCP_PATH),
 
     Case("proxy", "proxy", []),
     Case("proxy, fills of others", "proxy", FILLS_OF_OTHERS),
@@ -238,6 +246,14 @@ BROKEN = [
     without("NO_DUPLICATE_ACK", "hung", [], "tcp"),
     without("NO_CAP", "stuck hung", TCP_COPIES, "tcp"),
     without("ONE_OFFSET", "two_contents", [], "tcp"),
+    without("ADVANCE_FIRST", "stuck", TCP_BUSY, "tcp"),
+    without("PUBLISH_HALF", "wrong_request", TCP_HALF, "tcp"),
+    without("NO_IN_PARTS", "wrong_request", TCP_FRAGMENTS, "tcp"),
+    without("ONE_PART", "hung", TCP_PATH, "tcp"),
+    without("EACH_ACKS", "stuck hung", TCP_PATH, "tcp"),
+    without("NO_TRIM", "hung", TCP_PATH, "tcp"),
+    without("QUOTED_AS_SENT", "hung", TCP_PATH, "tcp"),
+    without("NOT_OBEYED", "hung", TCP_PATH, "tcp"),
     without("NO_DROP", "stale", [], "proxy"),
     without("NO_OVERTAKING", "stale", [], "proxy"),
     without("NO_GUARD", "stale", [], "proxy"),
@@ -296,6 +312,8 @@ QUICK = {"lists, orphans", "OWN_LIST_ONLY",
          "COMPARE_AND_EXCHANGE", "NO_SECOND_LOOK",
          "locks", "locks: NOT_BEHIND", "locks: KEEP_OWN", "locks: OWN_ONLY", "locks: NO_FLUSH",
          "TCP", "TCP: NO_POSITION", "TCP: NO_REPEAT", "TCP: ONE_OFFSET",
+         "TCP, half a command", "TCP, a narrow path", "TCP: ADVANCE_FIRST", "TCP: PUBLISH_HALF",
+         "TCP: NO_TRIM", "TCP: QUOTED_AS_SENT",
          "two transactions", "transaction, interrupted", "transactions: NO_VALIDATION",
          "transactions: VALIDATE_FIRST", "transactions: NO_ABSENT_LOCK",
          "transactions: NO_SLOT_LOCK", "transactions: NO_UNRESERVE",

@@ -7,7 +7,7 @@
  *
  * A request is one byte, and so is a reply: the number of the request.  The client's view of both
  * streams and the kernel's are as in bpf/tcp.h.  An atomic block is what a program does under the
- * lock of the flow, or the kernel under that of the socket.
+ * lock of the flow, or the kernel under that of the socket.  A segment has MOST bytes at most.
  *
  * What is checked:
  *  - the n-th request is executed as the n-th, once, whoever does it;
@@ -18,7 +18,11 @@
  *  - everybody comes to the end.
  *
  * So many times the network loses, repeats, and a timer ends early: LOSSES, COPIES, EARLY.  PUSHES
- * are messages that no request has asked for.
+ * are messages that no request has asked for.  BUSY times the driver finds a key locked, by an
+ * ATOMIC datagram or by a transaction.  HALF is the first half of a command, and the byte behind it
+ * the second, which looks like a command of its own.  FRAGMENTS segments come in two fragments, of
+ * which the driver sees only the first byte.  PATH: at some moment the way to the client takes
+ * segments of one byte only, and a router tells about each that is longer.
  */
 
 #ifndef REQUESTS
@@ -39,8 +43,26 @@
 #ifndef PUSHES
 #define PUSHES 0
 #endif
+#ifndef BUSY
+#define BUSY 0
+#endif
+#ifndef FRAGMENTS
+#define FRAGMENTS 0
+#endif
+#ifndef ARMED /* from the beginning */
+#define ARMED 0
+#endif
+#ifndef MOST
+#define MOST 1
+#endif
+#ifdef HALF
+#define WHOLES (REQUESTS - 1)
+#else
+#define HALF   NOTHING
+#define WHOLES REQUESTS
+#endif
 
-#define REPLIES (REQUESTS + PUSHES)
+#define REPLIES (WHOLES + PUSHES)
 #define PUSH	7
 #define NOTHING 6
 #define SLOTS	2 /* of the network, in each direction; what finds none is lost */
@@ -90,6 +112,54 @@
 #define BEFORE_REPLY (injected && s.seq < injected_at)
 #endif
 
+#ifdef ADVANCE_FIRST /* a command that finds its key locked is not eaten */
+#define EATEN s.size
+#else
+#define EATEN done
+#endif
+
+#ifdef NO_IN_PARTS /* after fragments nobody knows where the next byte is */
+#define IN_PARTS false
+#else
+#define IN_PARTS in_parts
+#endif
+
+#ifdef ONE_PART /* a kept reply that is too long by now is sent in parts */
+#define PART reply_len
+#else
+#define PART (reply_len < mss -> reply_len : mss)
+#endif
+
+#ifdef EACH_ACKS /* only the last part acknowledges the request */
+#define LAST_PART true
+#else
+#define LAST_PART (PART == reply_len)
+#endif
+
+#ifdef NO_TRIM /* parts that are acknowledged are not sent again */
+#define TRIMMED false
+#else
+#define TRIMMED (unacked && s.ack > reply_seq && s.ack < reply_seq + reply_len)
+#endif
+
+#ifdef QUOTED_AS_SENT /* the kernel is told in its own numbers that a segment is too long */
+#define QUOTED told_seq
+#else
+#define QUOTED to_kernel
+#endif
+
+#ifdef NOT_OBEYED /* the driver learns that, too */
+#define OBEYED false
+#else
+#define OBEYED (told_seq < server_next && to_kernel >= kernel_acked)
+#endif
+
+#ifdef PUBLISH_HALF /* xkvd publishes no position within a command */
+#define PUBLISHES_HALF (k_read == answered + 1)
+#else
+#define PUBLISHES_HALF false
+#endif
+
 #ifdef PUBLISH_WHEN_READ /* xkvd publishes what it has read before it has answered */
 #define PUBLISHES true
 #else
@@ -98,41 +168,48 @@
 
 /* ---- the network ---- */
 
-typedef segment { bit used; short seq; bit size; byte val; short ack };
+typedef segment { bit used; short seq; byte size; byte val; short ack; bit parts };
 typedef network { segment at[SLOTS] }
-network up, down; /* from the client, and to it */
-byte losses = LOSSES, copies = COPIES, early = EARLY;
+network up, down; /* from the client, and to it: of the stream to it `content` has the bytes */
+byte losses = LOSSES, copies = COPIES, early = EARLY, fragments = FRAGMENTS;
+bit narrow; /* the way to the client */
+bit told;   /* a router has something to tell, about the segment that began at ... */
+short told_seq;
 
 /* ---- the client ---- */
 
 byte c_una, c_next, c_rcv; /* acknowledged, sent, received */
-byte c_held = NOTHING;	   /* the byte behind c_rcv, if it came first */
-byte c_read;		   /* replies */
+bit c_held;		   /* the byte behind c_rcv has come first */
+byte c_read;		   /* replies; after the first half of a command that counts as one */
 
 /* ---- the flow ---- */
 
 byte eaten, injected;
 byte client_next, server_next;
-byte request_end, reply_seq, reply_val, reply_len; /* the last ones */
-bit unacked, owed;
+byte request_seq, request_end, reply_seq, reply_val, reply_len; /* the last ones */
+byte mss = MOST;
+bit unacked, owed, in_parts;
 short owed_seq, owed_ack, kernel_acked;
 byte content[REPLIES + 1] = NOTHING; /* by the place in the stream to the client */
 
 /* ---- xkvd ---- */
 
 byte pos_read, pos_written;
-bit armed;
+bit armed = ARMED;
 byte answered, pushes = PUSHES;
 byte executed; /* requests, by xkvd and the driver */
+byte busy = BUSY;
 
 /* ---- the kernel ---- */
 
 byte k_rcv, k_una, k_next, k_written, k_read;
 byte k_in[REQUESTS] = NOTHING;
-byte k_out[REPLIES];
+byte k_out[REPLIES + 1];
 bit k_ack; /* it has something to acknowledge */
-chan ingress = [3] of { bit, short, bit, byte, short }; /* an answer?, seq, size, val, ack */
-chan egress = [2] of { short, bit, byte, short };
+byte k_mss = MOST;
+segment k_part; /* the first fragment of a segment, whose second one is under way */
+chan ingress = [3] of { bit, short, byte, byte, short }; /* an answer?, seq, size, val, ack */
+chan egress = [2] of { short, byte, short };		 /* seq, size, ack */
 
 /* nobody gets on by these: they are how many timers have ended since somebody has */
 byte tries;
@@ -148,7 +225,8 @@ inline set(to, used_, seq_, size_, val_, ack_)
 	to.seq = seq_;
 	to.size = size_;
 	to.val = val_;
-	to.ack = ack_
+	to.ack = ack_;
+	to.parts = 0
 }
 
 inline put(net, seq_, size_, val_, ack_)
@@ -168,6 +246,7 @@ inline take(net)
 	:: net.at[1].used -> i = 1
 	fi;
 	set(s, 0, net.at[i].seq, net.at[i].size, net.at[i].val, net.at[i].ack);
+	s.parts = net.at[i].parts;
 	if
 	:: set(net.at[i], 0, 0, 0, 0, 0)
 	:: copies -> copies--
@@ -186,17 +265,33 @@ inline lose(net)
 	losses--
 }
 
+inline fill(seq_, val_)
+{
+	two_contents = content[seq_] != NOTHING && content[seq_] != val_;
+	assert(!two_contents);
+	content[seq_] = val_
+}
+
 /* What is sent at a place of the stream to the client. */
-inline send_down(seq_, size_, val_, ack_)
+inline send_down(seq_, size_, val_, next_val, ack_)
 {
 	if
-	:: size_ ->
-		two_contents = content[seq_] != NOTHING && content[seq_] != val_;
-		assert(!two_contents);
-		content[seq_] = val_
+	:: size_ -> fill(seq_, val_)
 	:: else
 	fi;
-	put(down, seq_, size_, val_, ack_)
+	if
+	:: size_ == 2 -> fill(seq_ + 1, next_val)
+	:: else
+	fi;
+	put(down, seq_, size_, 0, ack_)
+}
+
+/* The kept reply, or its first part. */
+inline send_reply()
+{
+	s.size = PART;
+	s.ack = (LAST_PART -> request_end : request_seq);
+	send_down(reply_seq, s.size, reply_val, reply_val + 1, s.ack)
 }
 
 inline forget()
@@ -219,6 +314,31 @@ inline timer_ends(next)
 
 /* ---- the client and the network ---- */
 
+/* A segment of the client may come in fragments. */
+inline put_request(seq_, size_)
+{
+	if
+	:: put(up, seq_, size_, seq_, c_rcv)
+	:: size_ == 2 && fragments && !up.at[0].used ->
+		fragments--;
+		set(up.at[0], 1, seq_, size_, seq_, c_rcv);
+		up.at[0].parts = 1
+	fi
+}
+
+/* What a narrow way does to segments that are too long. */
+#define TOO_LONG (narrow && ((down.at[0].used && down.at[0].size == 2) || \
+			     (down.at[1].used && down.at[1].size == 2)))
+
+inline tell()
+{
+	i = (down.at[0].used && down.at[0].size == 2 -> 0 : 1);
+	told = 1;
+	told_seq = down.at[i].seq;
+	set(down.at[i], 0, 0, 0, 0, 0);
+	i = 0
+}
+
 active proctype client()
 {
 	segment s;
@@ -226,12 +346,18 @@ active proctype client()
 
 	do
 	:: atomic { c_next < REQUESTS && c_next < c_una + WINDOW ->
-		put(up, c_next, 1, c_next, c_rcv);
+		put_request(c_next, 1);
 		c_next++ }
+	:: atomic { MOST == 2 && c_next + 1 < REQUESTS && c_next + 1 < c_una + WINDOW ->
+		put_request(c_next, 2);
+		c_next = c_next + 2 }
 	:: atomic { c_una < c_next && (early || (timeout && (!turn || k_una == k_next))) ->
 		timer_ends(1);
-		put(up, c_una, 1, c_una, c_rcv) }
-	:: atomic { SENT(down) ->
+		if
+		:: put_request(c_una, 1)
+		:: MOST == 2 && c_una + 1 < c_next -> put_request(c_una, 2)
+		fi }
+	:: atomic { SENT(down) && !TOO_LONG ->
 		take(down);
 		acks_unsent = s.ack > c_next;
 		assert(!acks_unsent);
@@ -240,17 +366,20 @@ active proctype client()
 		:: else
 		fi;
 		if
-		:: s.size && s.seq == c_rcv + 1 -> c_held = s.val
-		:: s.size && s.seq == c_rcv ->
+		:: s.size && s.seq == c_rcv + 1 -> c_held = 1
+		:: s.size && s.seq <= c_rcv && s.seq + s.size > c_rcv ->
+			c_held = c_held || s.seq + s.size > c_rcv + 1;
+			i = 1 + c_held;
+			c_held = 0;
+			tries = 0;
 			do
-			:: s.val != NOTHING ->
-				wrong_reply = s.val != PUSH && s.val != c_read;
+			:: i ->
+				c_read = c_read + (c_read == HALF);
+				wrong_reply = content[c_rcv] != PUSH && content[c_rcv] != c_read;
 				assert(!wrong_reply);
-				c_read = c_read + (s.val != PUSH);
+				c_read = c_read + (content[c_rcv] != PUSH);
 				c_rcv++;
-				tries = 0;
-				s.val = c_held;
-				c_held = NOTHING
+				i--
 			:: else -> break
 			od
 		:: else
@@ -260,19 +389,24 @@ active proctype client()
 		:: else
 		fi;
 		forget() }
+	:: atomic { TOO_LONG -> tell() }
+#ifdef PATH
+	:: atomic { !narrow -> narrow = 1; tries = 0 }
+#endif
 	:: atomic { losses && SENT(up) -> lose(up) }
 	:: atomic { losses && SENT(down) -> lose(down) }
 	:: atomic { ALL_DONE -> break }
 	od;
 	/* the last acknowledgement may be lost */
 end:	do
-	:: atomic { SENT(down) ->
+	:: atomic { SENT(down) && !TOO_LONG ->
 		take(down);
 		if
 		:: s.size -> put(up, c_next, 0, 0, c_rcv)
 		:: else
 		fi;
 		forget() }
+	:: atomic { TOO_LONG -> tell() }
 	:: atomic { losses && SENT(up) -> lose(up) }
 	:: atomic { losses && SENT(down) -> lose(down) }
 	od
@@ -290,80 +424,136 @@ inline translate_ack(ack_)
 	fi
 }
 
-inline answer()
-{
-	wrong_request = s.val != executed;
-	assert(!wrong_request);
-	executed++;
-	owed = to_kernel != kernel_acked;
-	owed_seq = s.seq - eaten;
-	owed_ack = to_kernel;
-	kernel_acked = to_kernel;
-	request_end = s.seq + 1;
-	reply_seq = s.ack;
-	reply_len = 1;
-	reply_val = s.val;
-	eaten++;
-	injected++;
-	client_next = request_end;
-	server_next = reply_seq + 1;
-	unacked = 1;
-	if
-	:: owed -> ingress!1, reply_seq, 1, reply_val, request_end
-	:: else -> send_down(reply_seq, 1, reply_val, request_end)
-	fi
-}
+/* The driver sees only the first one of two fragments. */
+#define SEEN (s.parts -> 1 : s.size)
 
 inline pass_up()
 {
 	if
-	:: client_next < s.seq + s.size -> client_next = s.seq + s.size
+	:: client_next < s.seq + SEEN -> client_next = s.seq + SEEN
 	:: else
 	fi;
 	if
 	:: kernel_acked < to_kernel -> kernel_acked = to_kernel
 	:: else
 	fi;
-	ingress!0, s.seq - eaten, s.size, s.val, to_kernel
+	if
+	:: s.parts ->
+		in_parts = 1;
+		set(k_part, 1, s.seq - eaten, s.size, s.val, to_kernel)
+	:: else -> ingress!0, s.seq - eaten, s.size, s.val, to_kernel
+	fi
 }
+
+/* The first commands of the segment are executed, and those are eaten. */
+inline answer()
+{
+	wrong_request = s.val != executed || s.val == HALF + 1;
+	assert(!wrong_request);
+	executed = executed + done;
+	owed = to_kernel != kernel_acked && EATEN == s.size;
+	owed_seq = s.seq - eaten;
+	owed_ack = to_kernel;
+	kernel_acked = to_kernel;
+	request_seq = s.seq;
+	request_end = s.seq + EATEN;
+	reply_seq = s.ack;
+	reply_len = done;
+	reply_val = s.val;
+	eaten = eaten + EATEN;
+	injected = injected + done;
+	client_next = request_end;
+	server_next = reply_seq + reply_len;
+	unacked = 1;
+	if
+	:: EATEN < s.size ->
+		s.seq = s.seq + done;
+		s.val = s.val + done;
+		s.size = s.size - done;
+		translate_ack(s.ack);
+		pass_up()
+	:: else ->
+		if
+		:: owed -> ingress!1, reply_seq, reply_len, reply_val, request_end
+		:: else -> send_reply()
+		fi
+	fi
+}
+
+/* A half of a command is none that the driver knows. */
+#define KNOWN (s.val != HALF && (s.size == 1 || s.val + 1 != HALF))
+#define FITS (s.size <= mss)
 
 active proctype from_client()
 {
 	segment s;
-	byte i;
+	byte i, done;
 	short to_kernel;
 
 end:	do
 	:: atomic { SENT(up) && nfull(ingress) ->
 		take(up);
 		if
-		:: unacked && s.ack >= reply_seq + 1 && s.ack <= server_next -> unacked = 0
+		:: unacked && !s.parts && s.ack >= reply_seq + reply_len && s.ack <= server_next ->
+			unacked = 0
+		:: TRIMMED && !s.parts ->
+			reply_val = reply_val + (s.ack - reply_seq);
+			reply_len = reply_len - (s.ack - reply_seq);
+			reply_seq = s.ack
 		:: else
 		fi;
 		translate_ack(s.ack);
 		if
-		:: unacked && (REPEATED || LACKS) ->
-			send_down(reply_seq, 1, reply_val, request_end)
+		:: unacked && !s.parts && (REPEATED || LACKS) -> send_reply()
 		:: else ->
 			if
-			:: s.size && armed && !unacked && NEXT_BYTE && ALL_ACKED && POSITION_FITS ->
-				answer()
+			:: s.size && !s.parts && !IN_PARTS && armed && KNOWN && FITS && !unacked &&
+			   NEXT_BYTE && ALL_ACKED && POSITION_FITS ->
+				done = s.size;
+				if
+				:: true
+				:: busy -> busy--; done = done - 1
+				fi;
+				if
+				:: done || EATEN -> answer()
+				:: else -> pass_up()
+				fi
 			:: else -> pass_up()
 			fi
 		fi;
+		done = 0;
 		to_kernel = 0;
 		forget() }
+	:: atomic { told ->
+		/* what is quoted of a reply that is under way is where the kernel sends next */
+		to_kernel = told_seq - injected;
+		if
+		:: unacked -> translate_ack(told_seq)
+		:: else
+		fi;
+		if
+		:: OBEYED -> mss = 1
+		:: else
+		fi;
+		if
+		:: QUOTED == k_una -> k_mss = 1
+		:: else
+		fi;
+		told = 0;
+		told_seq = 0;
+		to_kernel = 0 }
 	od
 }
 
 active proctype to_client()
 {
 	segment s;
-	short injected_at;
+	short injected_at, k_seq;
 
 end:	do
 	:: atomic { nempty(egress) && nfull(ingress) ->
-		egress?s.seq, s.size, s.val, s.ack;
+		egress?s.seq, s.size, s.ack;
+		k_seq = s.seq;
 		injected_at = INJECTED_AT;
 		if
 		:: s.size && BEFORE_REPLY -> ingress!0, s.ack, 0, 0, injected_at
@@ -371,16 +561,17 @@ end:	do
 			s.seq = s.seq + (BEFORE_REPLY -> injected - reply_len : injected);
 			s.ack = s.ack + eaten;
 			if
-			:: CAPPED && s.ack >= request_end -> s.ack = request_end - 1
+			:: CAPPED && s.ack > request_seq -> s.ack = request_seq
 			:: else
 			fi;
 			if
 			:: server_next < s.seq + s.size -> server_next = s.seq + s.size
 			:: else
 			fi;
-			send_down(s.seq, s.size, s.val, s.ack)
+			send_down(s.seq, s.size, k_out[k_seq], k_out[k_seq + 1], s.ack)
 		fi;
 		injected_at = 0;
+		k_seq = 0;
 		forget() }
 	od
 }
@@ -399,7 +590,7 @@ end:	do
 		if
 		:: is_answer && owed && s.seq == reply_seq ->
 			owed = 0;
-			send_down(s.seq, s.size, s.val, s.ack);
+			send_down(s.seq, s.size, s.val, s.val + 1, s.ack);
 			s.seq = owed_seq; s.size = 0; s.ack = owed_ack
 		:: is_answer && !(owed && s.seq == reply_seq) -> none = 1
 		:: else
@@ -419,6 +610,10 @@ end:	do
 				:: s.seq >= k_rcv -> k_in[s.seq] = s.val
 				:: else
 				fi;
+				if
+				:: s.size == 2 && s.seq + 1 >= k_rcv -> k_in[s.seq + 1] = s.val + 1
+				:: else
+				fi;
 				do
 				:: k_rcv < REQUESTS && k_in[k_rcv] != NOTHING -> k_rcv++; tries = 0
 				:: else -> break
@@ -429,23 +624,35 @@ end:	do
 		fi;
 		none = 0; is_answer = 0;
 		forget() }
+	:: atomic { k_part.used && nfull(ingress) -> /* its second fragment has come */
+		ingress!0, k_part.seq, k_part.size, k_part.val, k_part.ack;
+		set(k_part, 0, 0, 0, 0, 0) }
+	:: atomic { k_part.used && losses -> /* it is lost */
+		losses--;
+		set(k_part, 0, 0, 0, 0, 0) }
 	od
 }
 
 active proctype kernel_sends()
 {
+	byte i;
+
 end:	do
 	:: atomic { k_next < k_written && nfull(egress) ->
-		egress!k_next, 1, k_out[k_next], k_rcv;
-		k_next++;
+		i = (k_mss == 2 && k_next + 1 < k_written -> 2 : 1);
+		egress!k_next, i, k_rcv;
+		k_next = k_next + i;
+		i = 0;
 		k_ack = 0 }
 	:: atomic { k_ack && nfull(egress) ->
-		egress!k_next, 0, 0, k_rcv;
+		egress!k_next, 0, k_rcv;
 		k_ack = 0 }
 	:: atomic { k_una < k_next && nfull(egress) &&
 		    (early || (timeout && (turn || c_una == c_next))) ->
 		timer_ends(0);
-		egress!k_una, 1, k_out[k_una], k_rcv }
+		i = (k_mss == 2 && k_una + 1 < k_next -> 2 : 1);
+		egress!k_una, i, k_rcv;
+		i = 0 }
 	od
 }
 
@@ -461,7 +668,14 @@ end:	do
 		assert(!wrong_request);
 		k_read++;
 		executed++ }
-	:: answered < k_read ->
+	:: answered < k_read && k_in[answered] == HALF ->
+		if
+		:: atomic { PUBLISHES_HALF -> pos_read = k_read; pos_written = k_written };
+			armed = 1
+		:: !(PUBLISHES_HALF) -> skip
+		fi;
+		answered++
+	:: answered < k_read && k_in[answered] != HALF ->
 		if
 		:: atomic { PUBLISHES -> pos_read = k_read; pos_written = k_written + 1 };
 			armed = 1
