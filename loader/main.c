@@ -84,7 +84,7 @@ struct xkvd {
 	bool settled;		 /* nothing is left to be carried over */
 	bool resumed;		 /* the write log goes on where it ended */
 	bool fresh;		 /* the store is new, or has never served a request */
-	uint64_t replies_seen;	 /* by is_busy() */
+	uint64_t replies_seen;	 /* by main_is_busy() */
 };
 
 /* ---- the command line ---------------------------------------------------- */
@@ -119,8 +119,8 @@ static void usage(FILE *out)
  * Parses the options that are no directives, and removes them from argv.  Sets *argc to what is
  * left.
  */
-static int parse_options(struct options *o, int *argc, char *argv[], struct config_builder *b,
-			 char *err)
+static int main_parse_options(struct options *o, int *argc, char *argv[], struct config_builder *b,
+			      char *err)
 {
 	int first = 1, kept = 1, ret = 0;
 	char *word;
@@ -219,7 +219,7 @@ static int use_real_names(struct options *o, struct config_builder *b)
 }
 
 /* Prints the lines of `err` if `ret` is an error.  True if it is. */
-static bool report(int ret, const char *err)
+static bool main_report(int ret, const char *err)
 {
 	size_t len;
 
@@ -251,25 +251,25 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 	struct config_builder b;
 	bool bad;
 
-	if (report(config_begin(&b, NULL), "not enough memory"))
+	if (main_report(config_begin(&b, NULL), "not enough memory"))
 		return NULL;
-	bad = report(parse_options(o, &argc, argv, &b, err), err);
+	bad = main_report(main_parse_options(o, &argc, argv, &b, err), err);
 	if (o->file)
-		bad |= report(config_read_file(&b, o->file, err, sizeof(err)), err);
-	bad |= report(config_read_args(&b, argc - 1, argv + 1, err, sizeof(err)), err);
+		bad |= main_report(config_read_file(&b, o->file, err, sizeof(err)), err);
+	bad |= main_report(config_read_args(&b, argc - 1, argv + 1, err, sizeof(err)), err);
 	if (b.ignored[0])
 		fprintf(stderr, "%sxkvd: these directives of Redis have no effect: %s\n",
 			log_priority(LOG_LEVEL_NOTICE), b.ignored);
 	note_open_file(o, &b);
-	bad |= report(commands_rename(&b, err, sizeof(err)), err);
-	bad |= report(commands_users(&b, err, sizeof(err)), err);
-	bad |= report(make_absolute(&b), "not enough memory");
-	bad |= report(use_real_names(o, &b), "not enough memory");
+	bad |= main_report(commands_rename(&b, err, sizeof(err)), err);
+	bad |= main_report(commands_users(&b, err, sizeof(err)), err);
+	bad |= main_report(make_absolute(&b), "not enough memory");
+	bad |= main_report(use_real_names(o, &b), "not enough memory");
 	if (!bad && (o->job == JOB_CHECK || o->upgrade))
-		bad = report(server_check(b.cfg, err, sizeof(err)), err);
-	bad |= report(proxy_check(b.cfg, err, sizeof(err)), err);
+		bad = main_report(server_check(b.cfg, err, sizeof(err)), err);
+	bad |= main_report(proxy_check(b.cfg, err, sizeof(err)), err);
 	cfg = config_finish(&b, err, sizeof(err));
-	bad |= report(!cfg, err);
+	bad |= main_report(!cfg, err);
 	if (!bad)
 		return cfg;
 	config_free(cfg);
@@ -372,7 +372,7 @@ static int carry_over(struct xkvd *x, const struct options *o, char *err)
 static int open_maps(struct xkvd *x, const struct options *o, char *err)
 {
 	x->carries = x->bpf.carries;
-	x->fresh = !x->bpf.adopted; /* corrected by store_open(); on failure run() detaches */
+	x->fresh = !x->bpf.adopted; /* corrected by store_open(); on failure main_run() detaches */
 	x->store = store_open(&x->bpf, x->cfg->maxmemory, x->cfg->maxmemory_policy, &x->fresh, err,
 			      ERR_LEN);
 	if (!x->store)
@@ -445,7 +445,7 @@ static int load_log(struct xkvd *x, char *err)
  * Loads the log or else the snapshot into a store that has never served; one that has is newer than
  * any file, but does not hold functions.
  */
-static int load(struct xkvd *x, char *err)
+static int main_load(struct xkvd *x, char *err)
 {
 	char reason[ERR_LEN] = "";
 	uint64_t keys = 0;
@@ -484,7 +484,7 @@ static int load(struct xkvd *x, char *err)
 #define BUSY_REPLIES 10000
 
 /* Have so many packets been answered since the last second? */
-static bool is_busy(struct xkvd *x)
+static bool main_is_busy(struct xkvd *x)
 {
 	uint64_t replies = store_counter(x->store, "replies"), before = x->replies_seen;
 
@@ -535,7 +535,7 @@ static int apply(void *arg, const struct config *next, char *err, size_t err_len
 }
 
 /* All who hold a pointer to the configuration, except for the server, which calls this. */
-static void adopt(void *arg, const struct config *next)
+static void main_adopt(void *arg, const struct config *next)
 {
 	struct xkvd *x = arg;
 
@@ -548,7 +548,7 @@ static void adopt(void *arg, const struct config *next)
 		server_follow_saves(x->server);
 }
 
-static const char *refuse(void *arg, const struct sockaddr *peer)
+static const char *main_refuse(void *arg, const struct sockaddr *peer)
 {
 	return rules_refuses(arg, peer);
 }
@@ -606,12 +606,12 @@ static void say_ready(struct xkvd *x)
 	http_ready(x->http, attached ? NULL : "not attached\n");
 }
 
-static bool every_second(void *arg)
+static bool main_every_second(void *arg)
 {
 	struct xkvd *x = arg;
 
 	store_clock(x->store);
-	look_at_interfaces(x, is_busy(x));
+	look_at_interfaces(x, main_is_busy(x));
 	say_ready(x);
 	if (x->flows)
 		flows_tend(x->flows);
@@ -637,10 +637,10 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 		.tcp_path = &x->tcp_path,
 		.config_file = o->file,
 		.apply = apply,
-		.adopt = adopt,
+		.adopt = main_adopt,
 		.stopping = say_stopping,
 		.config_arg = x,
-		.refuse = refuse,
+		.refuse = main_refuse,
 		.listens = listens,
 		.net_arg = &x->rules,
 	};
@@ -666,7 +666,7 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 		ret = server_add_fd(x->server, x->rules.monitor, USES_NO_CONTEXT, addresses_changed,
 				    x);
 	if (!ret)
-		ret = server_add_timer(x->server, 1.0, USES_NO_CONTEXT, every_second, x);
+		ret = server_add_timer(x->server, 1.0, USES_NO_CONTEXT, main_every_second, x);
 	if (!ret && x->http)
 		ret = server_add_fd(x->server, http_fd(x->http), USES_NO_CONTEXT, http_make,
 				    x->http);
@@ -718,7 +718,7 @@ static int attach(struct xkvd *x, const struct options *o, char *err)
 	int ret = 0;
 
 	store_start(x->store);
-	is_busy(x); /* from now on */
+	main_is_busy(x); /* from now on */
 	if (!x->cfg->interface_count)
 		log_warning(
 			"no interface: all requests go through the kernel's stack, without XDP%s",
@@ -765,7 +765,7 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 		ret = rules_open(&x->rules, x->cfg, store_config(x->store), store_secrets(x->store),
 				 err, ERR_LEN);
 	if (!ret)
-		ret = load(x, err);
+		ret = main_load(x, err);
 	if (!ret && !x->carries)
 		ret = writelog_configure(x->store, x->cfg, !x->fresh, err, ERR_LEN);
 	if (!ret)
@@ -824,7 +824,7 @@ static bool has_served(const struct xkvd *x)
 	return served;
 }
 
-static int run(struct xkvd *x, const struct options *o)
+static int main_run(struct xkvd *x, const struct options *o)
 {
 	char err[ERR_LEN] = "", ignored[ERR_LEN];
 	int code = 1, ret;
@@ -901,7 +901,7 @@ static int take_over(struct xkvd *x, char *err)
 		ret = migrate_check(&x->bpf, err, ERR_LEN);
 	if (!ret)
 		takeover_begin(&x->takeover);
-	return report(ret, err) ? ret : 0;
+	return main_report(ret, err) ? ret : 0;
 }
 
 int main(int argc, char *argv[])
@@ -938,7 +938,7 @@ int main(int argc, char *argv[])
 		if (o.upgrade && take_over(&x, err))
 			code = 1;
 		else
-			code = run(&x, &o);
+			code = main_run(&x, &o);
 	}
 	config_free(x.cfg);
 	return code;

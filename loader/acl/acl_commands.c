@@ -389,7 +389,7 @@ static bool has_file(struct caller *c)
 }
 
 /* As in Redis, the clients of all users but `default` are closed. */
-static void adopt(struct caller *c, struct acl_users *next)
+static void acl_commands_adopt(struct caller *c, struct acl_users *next)
 {
 	const struct acl_users *all = acl_users();
 
@@ -413,7 +413,7 @@ void cmd_acl_load(struct caller *c, unsigned int argc, const struct resp_arg *ar
 	if (acl_file_load(c->srv->cfg, &next, &errors)) {
 		reply_error(reply_to(c), "ERR %s", errors ? errors : "out of memory");
 	} else {
-		adopt(c, &next);
+		acl_commands_adopt(c, &next);
 		reply_ok(reply_to(c));
 	}
 	acl_users_free(&next);

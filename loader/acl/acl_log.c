@@ -37,7 +37,7 @@ static unsigned int entry_count;
 static uint64_t next_id;
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER; /* with a worker's own lock */
 
-static int64_t now_ms(void)
+static int64_t acl_log_now_ms(void)
 {
 	struct timeval now;
 
@@ -55,7 +55,7 @@ static void entry_free(struct acl_entry *e)
 	free(e);
 }
 
-static void trim(unsigned int most)
+static void acl_log_trim(unsigned int most)
 {
 	while (entry_count > most) {
 		struct acl_entry *last = TAILQ_LAST(&entries, acl_entries);
@@ -66,7 +66,7 @@ static void trim(unsigned int most)
 	}
 }
 
-static bool keep(struct owned_text *to, const struct resp_arg *from)
+static bool acl_log_keep(struct owned_text *to, const struct resp_arg *from)
 {
 	to->bytes = malloc(from->len + 1);
 	to->len = from->len;
@@ -90,7 +90,7 @@ static struct acl_entry *take_alike(enum acl_verdict why, const char *context,
 	TAILQ_FOREACH(e, &entries, link) {
 		if (!left--)
 			return NULL;
-		if (e->why != why || e->context != context || now_ms() - e->ms > ALIKE_MS ||
+		if (e->why != why || e->context != context || acl_log_now_ms() - e->ms > ALIKE_MS ||
 		    !is_text(e->object, object) || !is_text(e->user, user))
 			continue;
 		TAILQ_REMOVE(&entries, e, link);
@@ -109,9 +109,9 @@ static struct acl_entry *entry_new(enum acl_verdict why, const char *context,
 		return NULL;
 	e->why = why;
 	e->context = context;
-	e->first_ms = now_ms();
+	e->first_ms = acl_log_now_ms();
 	e->id = next_id++;
-	if (keep(&e->object, object) && keep(&e->user, user))
+	if (acl_log_keep(&e->object, object) && acl_log_keep(&e->user, user))
 		return e;
 	entry_free(e);
 	return NULL;
@@ -152,10 +152,10 @@ static void acl_log_put(struct caller *c, enum acl_context context, enum acl_ver
 	free(e->client);
 	e->client = client_info(c, CLIENT_MAX);
 	e->count++;
-	e->ms = now_ms();
+	e->ms = acl_log_now_ms();
 	TAILQ_INSERT_HEAD(&entries, e, link);
 	entry_count++;
-	trim(c->srv->cfg->acllog_max_len);
+	acl_log_trim(c->srv->cfg->acllog_max_len);
 }
 
 void acl_log_add(struct caller *c, enum acl_context context, enum acl_verdict why,
@@ -188,7 +188,7 @@ static void reply_entry(struct reply *r, const struct acl_entry *e)
 	reply_text(r, "username");
 	reply_bulk(r, e->user.bytes, e->user.len);
 	reply_text(r, "age-seconds");
-	reply_double(r, (double)(now_ms() - e->ms) / 1000);
+	reply_double(r, (double)(acl_log_now_ms() - e->ms) / 1000);
 	reply_text(r, "client-info");
 	reply_text(r, e->client ? e->client : "");
 	reply_text(r, "entry-id");
@@ -209,7 +209,7 @@ void cmd_acl_log(struct caller *c, unsigned int argc, const struct resp_arg *arg
 		return;
 	}
 	if (argc == 3 && arg_is(&argv[2], "reset")) {
-		trim(0);
+		acl_log_trim(0);
 		reply_ok(reply_to(c));
 		return;
 	}

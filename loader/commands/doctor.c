@@ -35,7 +35,7 @@ struct examination {
 
 /* ---- the thread ------------------------------------------------------------ */
 
-static void take(void *arg, const struct check *check, const struct finding *f)
+static void doctor_take(void *arg, const struct check *check, const struct finding *f)
 {
 	struct examination *e = arg;
 
@@ -48,7 +48,7 @@ static void *examine(void *arg)
 	struct examination *e = arg;
 
 	pthread_setname_np(pthread_self(), "xkvd-doctor");
-	doctor_examine(&e->patient, take, e);
+	doctor_examine(&e->patient, doctor_take, e);
 	eventfd_write(e->over, 1);
 	return NULL;
 }
@@ -126,7 +126,7 @@ static void take_history(struct server *s, struct patient *p)
 }
 
 /* 0 or -errno. */
-static int begin(struct server *s, struct examination *e)
+static int doctor_begin(struct server *s, struct examination *e)
 {
 	int ret;
 
@@ -175,7 +175,7 @@ static bool reply_step(struct caller *c)
 void cmd_doctor(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct examination *e = examination_of(c->srv);
-	int ret = !e ? -ENOMEM : e->runs ? 0 : begin(c->srv, e);
+	int ret = !e ? -ENOMEM : e->runs ? 0 : doctor_begin(c->srv, e);
 
 	(void)argc;
 	(void)argv;

@@ -82,7 +82,8 @@ static void print(struct metrics *m, const char *line, const struct label *label
 }
 
 /* The default sections without names; "all" are all. */
-static bool is_wanted(const struct section *section, unsigned int argc, const struct resp_arg *argv)
+static bool info_is_wanted(const struct section *section, unsigned int argc,
+			   const struct resp_arg *argv)
 {
 	for (unsigned int i = 0; i < argc; i++)
 		if (arg_is(&argv[i], section->name) || arg_is(&argv[i], "all") ||
@@ -102,7 +103,7 @@ char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv
 	if (!out)
 		return NULL;
 	for (const struct section *section = sections; section->show; section++) {
-		if (!section->name || !is_wanted(section, argc, argv) ||
+		if (!section->name || !info_is_wanted(section, argc, argv) ||
 		    (!s->figures && !strcmp(section->name, "Upstream")))
 			continue;
 		fprintf(out, "%s# %s\r\n", before, section->name);

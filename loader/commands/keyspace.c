@@ -312,7 +312,8 @@ static bool flush_step(struct caller *c)
 	return true;
 }
 
-static void flush(struct caller *c, unsigned int argc, const struct resp_arg *argv, bool all)
+static void keyspace_flush(struct caller *c, unsigned int argc, const struct resp_arg *argv,
+			   bool all)
 {
 	if (argc > 2 || (argc == 2 && !arg_is(&argv[1], "sync") && !arg_is(&argv[1], "async")))
 		reply_error(reply_to(c), "ERR syntax error");
@@ -322,12 +323,12 @@ static void flush(struct caller *c, unsigned int argc, const struct resp_arg *ar
 
 void cmd_flushall(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	flush(c, argc, argv, true);
+	keyspace_flush(c, argc, argv, true);
 }
 
 void cmd_flushdb(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	flush(c, argc, argv, false);
+	keyspace_flush(c, argc, argv, false);
 }
 
 /* Keys that a walk found, as a part of a reply whose length is known when the walk ends. */

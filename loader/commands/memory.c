@@ -14,7 +14,7 @@ static double ratio(uint64_t part, uint64_t whole)
 	return whole ? (double)part / (double)whole : 0;
 }
 
-static void field(struct caller *c, const char *name, uint64_t bytes)
+static void memory_field(struct caller *c, const char *name, uint64_t bytes)
 {
 	reply_text(reply_to(c), name);
 	reply_int(reply_to(c), (int64_t)bytes);
@@ -28,22 +28,22 @@ static void field_real(struct caller *c, const char *name, double value)
 
 static void reply_overheads(struct caller *c, const struct memory_figures *m)
 {
-	field(c, "peak.allocated", m->peak);
-	field(c, "total.allocated", m->used);
-	field(c, "startup.allocated", m->empty);
-	field(c, "replication.backlog", 0);
-	field(c, "clients.slaves", 0);
-	field(c, "clients.normal", server_client_memory(c->srv));
-	field(c, "cluster.links", 0);
-	field(c, "aof.buffer", 0);
-	field(c, "lua.caches", 0);
-	field(c, "functions.caches", 0);
+	memory_field(c, "peak.allocated", m->peak);
+	memory_field(c, "total.allocated", m->used);
+	memory_field(c, "startup.allocated", m->empty);
+	memory_field(c, "replication.backlog", 0);
+	memory_field(c, "clients.slaves", 0);
+	memory_field(c, "clients.normal", server_client_memory(c->srv));
+	memory_field(c, "cluster.links", 0);
+	memory_field(c, "aof.buffer", 0);
+	memory_field(c, "lua.caches", 0);
+	memory_field(c, "functions.caches", 0);
 	reply_text(reply_to(c), "db.0");
 	reply_map(reply_to(c), 3);
-	field(c, "overhead.hashtable.main", m->empty);
-	field(c, "overhead.hashtable.expires", 0);
-	field(c, "overhead.hashtable.slot-to-keys", 0);
-	field(c, "overhead.total", m->empty);
+	memory_field(c, "overhead.hashtable.main", m->empty);
+	memory_field(c, "overhead.hashtable.expires", 0);
+	memory_field(c, "overhead.hashtable.slot-to-keys", 0);
+	memory_field(c, "overhead.total", m->empty);
 }
 
 /* Slots stand for what an allocator is in Redis: what the store took, and what of it has data. */
@@ -56,22 +56,22 @@ void cmd_memory_stats(struct caller *c, unsigned int argc, const struct resp_arg
 	(void)argv;
 	reply_map(reply_to(c), 28);
 	reply_overheads(c, &m);
-	field(c, "keys.count", keys);
-	field(c, "keys.bytes-per-key", keys ? m.data / keys : 0);
-	field(c, "dataset.bytes", m.data);
+	memory_field(c, "keys.count", keys);
+	memory_field(c, "keys.bytes-per-key", keys ? m.data / keys : 0);
+	memory_field(c, "dataset.bytes", m.data);
 	field_real(c, "dataset.percentage", 100 * ratio(m.data, m.used));
 	field_real(c, "peak.percentage", 100 * ratio(m.used, m.peak));
-	field(c, "allocator.allocated", m.heap_used);
-	field(c, "allocator.active", m.heap);
-	field(c, "allocator.resident", m.heap);
+	memory_field(c, "allocator.allocated", m.heap_used);
+	memory_field(c, "allocator.active", m.heap);
+	memory_field(c, "allocator.resident", m.heap);
 	field_real(c, "allocator-fragmentation.ratio", ratio(m.heap, m.heap_used));
-	field(c, "allocator-fragmentation.bytes", m.heap - m.heap_used);
+	memory_field(c, "allocator-fragmentation.bytes", m.heap - m.heap_used);
 	field_real(c, "allocator-rss.ratio", 1);
-	field(c, "allocator-rss.bytes", 0);
+	memory_field(c, "allocator-rss.bytes", 0);
 	field_real(c, "rss-overhead.ratio", ratio(m.rss, m.heap));
-	field(c, "rss-overhead.bytes", m.rss - m.heap);
+	memory_field(c, "rss-overhead.bytes", m.rss - m.heap);
 	field_real(c, "fragmentation", ratio(m.rss, m.used));
-	field(c, "fragmentation.bytes", m.rss - m.used);
+	memory_field(c, "fragmentation.bytes", m.rss - m.used);
 }
 
 void cmd_memory_doctor(struct caller *c, unsigned int argc, const struct resp_arg *argv)

@@ -71,7 +71,7 @@ bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *arg
 	return config_is_secret(name);
 }
 
-static void keep(struct slow_entry *e, const char *text, size_t len)
+static void slowlog_keep(struct slow_entry *e, const char *text, size_t len)
 {
 	char *copy = malloc(len + 1); /* malloc(0) may be NULL */
 
@@ -88,13 +88,13 @@ static void keep_arg(struct slow_entry *e, const struct resp_arg *arg)
 	int len;
 
 	if (arg->len <= KEPT_BYTES) {
-		keep(e, arg->ptr, arg->len);
+		slowlog_keep(e, arg->ptr, arg->len);
 		return;
 	}
 	memcpy(text, arg->ptr, KEPT_BYTES);
 	len = snprintf(text + KEPT_BYTES, sizeof(text) - KEPT_BYTES, "... (%zu more bytes)",
 		       arg->len - KEPT_BYTES);
-	keep(e, text, KEPT_BYTES + (size_t)len);
+	slowlog_keep(e, text, KEPT_BYTES + (size_t)len);
 }
 
 static void keep_args(struct slow_entry *e, const struct command *cmd, unsigned int argc,
@@ -105,11 +105,11 @@ static void keep_args(struct slow_entry *e, const struct command *cmd, unsigned 
 	for (unsigned int i = 0; i < argc; i++) {
 		if (i == KEPT_ARGS - 1 && argc > KEPT_ARGS) {
 			snprintf(more, sizeof(more), "... (%u more arguments)", argc - i);
-			keep(e, more, strlen(more));
+			slowlog_keep(e, more, strlen(more));
 			return;
 		}
 		if (command_arg_is_secret(cmd, argv, i))
-			keep(e, "(redacted)", strlen("(redacted)"));
+			slowlog_keep(e, "(redacted)", strlen("(redacted)"));
 		else
 			keep_arg(e, &argv[i]);
 	}
@@ -131,7 +131,7 @@ static void keep_command(struct slow_entry *e, const struct measured *m)
 		keep_args(e, m->cmd, parser.argc, parser.argv);
 	} else {
 		command_full_name(m->cmd, name);
-		keep(e, name, strlen(name));
+		slowlog_keep(e, name, strlen(name));
 	}
 	resp_parser_free(&parser);
 }

@@ -143,8 +143,8 @@ static unsigned int getex_option(struct set_options *o, const struct resp_arg *w
 /* Parses all options from argv[first] on.  On false the error was replied. */
 typedef unsigned int option_fn(struct set_options *o, const struct resp_arg *word,
 			       const struct resp_arg *next);
-static bool parse_options(struct caller *c, unsigned int argc, const struct resp_arg *argv,
-			  unsigned int first, option_fn *option, struct set_options *o)
+static bool string_parse_options(struct caller *c, unsigned int argc, const struct resp_arg *argv,
+				 unsigned int first, option_fn *option, struct set_options *o)
 {
 	for (unsigned int i = first, taken; i < argc; i += taken) {
 		taken = option(o, &argv[i], i + 1 < argc ? &argv[i + 1] : NULL);
@@ -231,7 +231,7 @@ static void set_with_options(struct caller *c, unsigned int argc, const struct r
 	struct set_options o = { 0 };
 	uint64_t expire_ms = 0;
 
-	if (!parse_options(c, argc, argv, 3, set_option, &o))
+	if (!string_parse_options(c, argc, argv, 3, set_option, &o))
 		return;
 	if (o.unit && !expiry_from(c, "set", o.unit, o.ttl, &expire_ms))
 		return;
@@ -352,7 +352,7 @@ void cmd_getex(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct set_options o = { 0 };
 
-	if (!check_key(c, &argv[1]) || !parse_options(c, argc, argv, 2, getex_option, &o))
+	if (!check_key(c, &argv[1]) || !string_parse_options(c, argc, argv, 2, getex_option, &o))
 		return;
 	if (o.unit || o.persist)
 		get_and_expire(c, &argv[1], &o);

@@ -330,7 +330,7 @@ static unsigned int edit_distance(const char *a, const char *b)
 	return row[n];
 }
 
-static int unknown(const char *name, struct sink *err)
+static int config_unknown(const char *name, struct sink *err)
 {
 	const struct directive *near = NULL;
 	unsigned int best = 4, distance;
@@ -410,7 +410,7 @@ int config_set(struct config_builder *b, const char *name, int argc, char *const
 	if (d)
 		return set_directive(b, d, argc, argv, &sink);
 	ret = config_set_redis(b, name, argc, argv, &sink);
-	return ret == -ENOENT ? unknown(name, &sink) : ret;
+	return ret == -ENOENT ? config_unknown(name, &sink) : ret;
 }
 
 /* --- building --- */
@@ -428,7 +428,7 @@ static int set_defaults(struct config_builder *b, struct sink *err)
 	return ret;
 }
 
-static int copy(struct config *to, const struct config *from)
+static int config_copy(struct config *to, const struct config *from)
 {
 	int ret = 0;
 
@@ -449,7 +449,7 @@ int config_begin(struct config_builder *b, const struct config *from)
 	*b = (struct config_builder){ .cfg = calloc(1, sizeof(*b->cfg)) };
 	if (!b->cfg)
 		return -ENOMEM;
-	ret = from ? copy(b->cfg, from) : set_defaults(b, &sink);
+	ret = from ? config_copy(b->cfg, from) : set_defaults(b, &sink);
 	if (ret)
 		config_abandon(b);
 	*b = (struct config_builder){ .cfg = b->cfg }; /* defaults are replaced, not added to */
@@ -488,7 +488,7 @@ static int check_upstream(const struct config *cfg, struct sink *err)
 }
 
 /* What one directive alone cannot show. */
-static int check(const struct config *cfg, struct sink *err)
+static int config_check(const struct config *cfg, struct sink *err)
 {
 	int ret = 0;
 
@@ -533,7 +533,7 @@ const struct config *config_finish(struct config_builder *b, char *err, size_t e
 
 	if (cfg->upstream[0])
 		upstream_defaults(b);
-	if (check(cfg, &sink)) {
+	if (config_check(cfg, &sink)) {
 		config_abandon(b);
 		return NULL;
 	}
@@ -621,7 +621,7 @@ static int find_live(const struct config_pair *pairs, unsigned int count, bool c
 		const struct directive *d = table_find(name, strlen(name));
 
 		if (!d) {
-			unknown(name, err);
+			config_unknown(name, err);
 			return -ENOENT;
 		}
 		if (!(d->flags & LIVE) && !(d->flags & HOOKED && can_apply)) {

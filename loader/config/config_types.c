@@ -8,7 +8,7 @@
 
 #include "util/text.h"
 
-static const void *field(const struct config *cfg, const struct directive *d)
+static const void *config_field(const struct config *cfg, const struct directive *d)
 {
 	return (const char *)cfg + d->offset;
 }
@@ -62,7 +62,7 @@ static int number_parse(struct config_builder *b, const struct directive *d, uns
 
 static void number_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	fprintf(out, "%u", *(const unsigned int *)field(cfg, d));
+	fprintf(out, "%u", *(const unsigned int *)config_field(cfg, d));
 }
 
 const struct config_type type_number = { .parse = number_parse, .format = number_format };
@@ -84,7 +84,7 @@ static int octal_parse(struct config_builder *b, const struct directive *d, unsi
 
 static void octal_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	fprintf(out, "%o", *(const unsigned int *)field(cfg, d));
+	fprintf(out, "%o", *(const unsigned int *)config_field(cfg, d));
 }
 
 const struct config_type type_octal = { .parse = octal_parse, .format = octal_format };
@@ -106,7 +106,7 @@ static int signed_parse(struct config_builder *b, const struct directive *d, uns
 
 static void signed_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	fprintf(out, "%lld", (long long)*(const int64_t *)field(cfg, d));
+	fprintf(out, "%lld", (long long)*(const int64_t *)config_field(cfg, d));
 }
 
 const struct config_type type_signed = { .parse = signed_parse, .format = signed_format };
@@ -150,7 +150,7 @@ static int size_parse(struct config_builder *b, const struct directive *d, unsig
 
 static void size_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	fprintf(out, "%llu", (unsigned long long)*(const uint64_t *)field(cfg, d));
+	fprintf(out, "%llu", (unsigned long long)*(const uint64_t *)config_field(cfg, d));
 }
 
 const struct config_type type_size = { .parse = size_parse, .format = size_format };
@@ -182,7 +182,7 @@ static int share_parse(struct config_builder *b, const struct directive *d, unsi
 
 static void share_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	const struct share *share = field(cfg, d);
+	const struct share *share = config_field(cfg, d);
 
 	if (share->percent)
 		fprintf(out, "%u%%", share->percent);
@@ -225,12 +225,12 @@ static int string_parse(struct config_builder *b, const struct directive *d, uns
 
 static void string_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	fputs(*(const char *const *)field(cfg, d), out);
+	fputs(*(const char *const *)config_field(cfg, d), out);
 }
 
 static int string_copy(struct config *to, const struct config *from, const struct directive *d)
 {
-	const char *copy = strdup(*(const char *const *)field(from, d));
+	const char *copy = strdup(*(const char *const *)config_field(from, d));
 
 	*(const char **)field_in(to, d) = copy;
 	return copy ? 0 : -ENOMEM;
@@ -427,7 +427,7 @@ static int choice_parse(struct config_builder *b, const struct directive *d, uns
 
 static void choice_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	fputs(d->choices[*(const unsigned int *)field(cfg, d)], out);
+	fputs(d->choices[*(const unsigned int *)config_field(cfg, d)], out);
 }
 
 const struct config_type type_choice = { .parse = choice_parse, .format = choice_format };
@@ -448,7 +448,7 @@ static int flag_parse(struct config_builder *b, const struct directive *d, unsig
 
 static void flag_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	fputs(d->choices[*(const bool *)field(cfg, d)], out);
+	fputs(d->choices[*(const bool *)config_field(cfg, d)], out);
 }
 
 const struct config_type type_flag = { .parse = flag_parse, .format = flag_format };
@@ -488,7 +488,7 @@ static int events_parse(struct config_builder *b, const struct directive *d, uns
 
 static void events_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	unsigned int bits = *(const unsigned int *)field(cfg, d);
+	unsigned int bits = *(const unsigned int *)config_field(cfg, d);
 
 	if ((bits & NOTIFY_ALL) == NOTIFY_ALL) {
 		putc('A', out);

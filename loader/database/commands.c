@@ -127,7 +127,7 @@ static void fill_names(void)
 	filled = true;
 }
 
-static const struct command *find(const char *name, size_t len)
+static const struct command *commands_find(const char *name, size_t len)
 {
 	if (len > CALLED_MAX)
 		return NULL;
@@ -140,11 +140,11 @@ static const struct command *find(const char *name, size_t len)
 /* Returns what is wrong, NULL = nothing. */
 static const char *rename_command(const struct rename *r)
 {
-	const struct command *cmd = find(r->from, strlen(r->from));
+	const struct command *cmd = commands_find(r->from, strlen(r->from));
 
 	if (!cmd)
 		return "there is no such command";
-	if (r->to[0] && find(r->to, strlen(r->to)))
+	if (r->to[0] && commands_find(r->to, strlen(r->to)))
 		return "there is a command of the new name";
 	called[cmd - table] = r->to[0] ? r->to : NULL;
 	fill_slots();
@@ -304,7 +304,7 @@ static struct caller *first_queued(const struct queue *q)
 }
 
 /* What clients have queued in earlier turns. */
-static void flush(struct worker *w)
+static void commands_run_queue(struct worker *w)
 {
 	struct queue *q = (struct queue *)w->commands;
 	struct caller *first = first_queued(q);
@@ -329,7 +329,7 @@ static bool end_turn(struct caller *c, bool stays)
 {
 	if (stays && first_queued(queue_of(c)))
 		return true;
-	flush(c->worker);
+	commands_run_queue(c->worker);
 	return false;
 }
 
@@ -504,15 +504,15 @@ bool command_arity_ok(const struct command *cmd, unsigned int argc)
 
 const struct command *command_find(unsigned int argc, const struct resp_arg *argv)
 {
-	const struct command *cmd = find(argv[0].ptr, argv[0].len);
+	const struct command *cmd = commands_find(argv[0].ptr, argv[0].len);
 
 	return cmd && cmd->sub && argc > 1 ? find_sub(cmd, argv[1].ptr, argv[1].len) : cmd;
 }
 
 /* Replies that there is no such command or subcommand. */
-static void unknown(struct caller *c, unsigned int argc, const struct resp_arg *argv)
+static void commands_unknown(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	const struct command *cmd = find(argv[0].ptr, argv[0].len);
+	const struct command *cmd = commands_find(argv[0].ptr, argv[0].len);
 
 	if (cmd)
 		unknown_subcommand(c, cmd, &argv[1]);
@@ -541,7 +541,8 @@ static const char *refused_keys(const struct caller *c, const struct command *cm
 	"RDB error."
 
 /* Replies why a command is not executed; an EXEC that is refused ends the transaction. */
-static void refuse(struct caller *c, const struct command *cmd, const char *code, const char *why)
+static void commands_refuse(struct caller *c, const struct command *cmd, const char *code,
+			    const char *why)
 {
 	if (cmd->fn == cmd_exec) {
 		transaction_end(c);
@@ -562,18 +563,20 @@ static bool permitted(struct caller *c, const struct command *cmd, unsigned int 
 	case ACL_OK:
 		return true;
 	case ACL_DENIED_KEY:
-		refuse(c, cmd, "NOPERM ",
-		       "this user has no permissions to access one of the keys used as arguments");
+		commands_refuse(
+			c, cmd, "NOPERM ",
+			"this user has no permissions to access one of the keys used as arguments");
 		return false;
 	case ACL_DENIED_CHANNEL:
-		refuse(c, cmd, "NOPERM ",
-		       "this user has no permissions to access one of the channels used as "
-		       "arguments");
+		commands_refuse(
+			c, cmd, "NOPERM ",
+			"this user has no permissions to access one of the channels used as "
+			"arguments");
 		return false;
 	default:
 		snprintf(text, sizeof(text), "this user has no permissions to run the '%s' command",
 			 command_full_name(cmd, name));
-		refuse(c, cmd, "NOPERM ", text);
+		commands_refuse(c, cmd, "NOPERM ", text);
 		return false;
 	}
 }
@@ -584,7 +587,7 @@ static void refuse_write(struct caller *c, const struct command *cmd)
 	char text[sizeof(c->srv->log_error) + 64];
 
 	snprintf(text, sizeof(text), "MISCONF Errors writing to the AOF file: %s", error);
-	refuse(c, cmd, "", error[0] ? text : MISCONF);
+	commands_refuse(c, cmd, "", error[0] ? text : MISCONF);
 }
 
 /* May it be executed?  If not, the error was replied. */
@@ -597,7 +600,7 @@ static bool accepted(struct caller *c, const struct command *cmd, unsigned int a
 	if (!command_arity_ok(cmd, argc)) {
 		snprintf(text, sizeof(text), "wrong number of arguments for '%s' command",
 			 command_full_name(cmd, name));
-		refuse(c, cmd, "ERR ", text);
+		commands_refuse(c, cmd, "ERR ", text);
 		return false;
 	}
 	/* keys in a list are done in slices if they are queued */
@@ -605,11 +608,11 @@ static bool accepted(struct caller *c, const struct command *cmd, unsigned int a
 	    argc > PLAIN_ARGS_MAX) {
 		snprintf(text, sizeof(text), "too many arguments for '%s' command",
 			 command_full_name(cmd, name));
-		refuse(c, cmd, "ERR ", text);
+		commands_refuse(c, cmd, "ERR ", text);
 		return false;
 	}
 	if (!(cmd->flags & CMD_NO_AUTH) && caller_needs_auth(c)) {
-		refuse(c, cmd, "NOAUTH ", "Authentication required.");
+		commands_refuse(c, cmd, "NOAUTH ", "Authentication required.");
 		return false;
 	}
 	if (!acl_user_of(c)->unlimited && !permitted(c, cmd, argc, argv))
@@ -633,7 +636,7 @@ static bool accepted(struct caller *c, const struct command *cmd, unsigned int a
 		return false;
 	}
 	if (c->srv->busy && !(cmd->flags & CMD_BUSY)) {
-		refuse(c, cmd, "", script_busy(c));
+		commands_refuse(c, cmd, "", script_busy(c));
 		return false;
 	}
 	return true;
@@ -680,8 +683,8 @@ bool command_run_alone(struct caller *c)
 }
 
 /* Executes a command that may be executed. */
-static void execute(struct caller *c, const struct command *cmd, unsigned int argc,
-		    const struct resp_arg *argv)
+static void commands_execute(struct caller *c, const struct command *cmd, unsigned int argc,
+			     const struct resp_arg *argv)
 {
 	unsigned int db = c->session.db;
 
@@ -731,7 +734,7 @@ static bool waits_for_disk(struct caller *c, const struct command *cmd, const st
 	return command_counts_keys(cmd) ? script_may_write(c, cmd, argv) : command_writes(c, cmd);
 }
 
-static unsigned int run(struct caller *c)
+static unsigned int commands_run(struct caller *c)
 {
 	unsigned int argc = c->call.argc;
 	const struct resp_arg *argv = c->call.argv;
@@ -743,11 +746,11 @@ static unsigned int run(struct caller *c)
 		return 0;
 	first = first_queued(queue_of(c));
 	if (first && !are_alike(first, c))
-		flush(c->worker);
+		commands_run_queue(c->worker);
 	client_skip_begin(c);
 	set_up_store(c);
 	if (!cmd)
-		unknown(c, argc, argv);
+		commands_unknown(c, argc, argv);
 	if (cmd && !accepted(c, cmd, argc, argv)) {
 		measure_rejected(c, cmd);
 		cmd = NULL;
@@ -760,7 +763,7 @@ static unsigned int run(struct caller *c)
 		return RUN_UNFINISHED;
 	}
 	if (cmd && !(waits = group_takes(c, cmd)) && !transaction_queues(c, cmd, argc, argv))
-		execute(c, cmd, argc, argv);
+		commands_execute(c, cmd, argc, argv);
 	tracking_after(c, cmd);
 	client_skip_end(c);
 	if (!command_runs_later(c))
@@ -777,7 +780,7 @@ static void refuse_long(struct caller *c)
 	client_skip_end(c);
 }
 
-static unsigned int resume(struct caller *c)
+static unsigned int commands_resume(struct caller *c)
 {
 	if (worker_take_all(c->worker) && (is_too_late(c) || !progress_of(c)->step))
 		return run_flags(c);
@@ -787,9 +790,9 @@ static unsigned int resume(struct caller *c)
 		if (room_is_awaited(c))
 			return run_flags(c);
 		long_end(c);
-		return run(c);
+		return commands_run(c);
 	}
-	flush(c->worker);
+	commands_run_queue(c->worker);
 	store_reselect(c->worker->ctx, progress_of(c)->stored);
 	store_no_touch(c->worker->ctx, c->session.no_touch);
 	measure_begin(c, c->session.last, progress_of(c)->ns);
@@ -829,7 +832,7 @@ static size_t memory(struct caller *c)
 	       transaction_memory(transaction_of(c)) + tracking_of(c)->prefix_bytes;
 }
 
-static void every_second(struct server *s)
+static void commands_every_second(struct server *s)
 {
 	info_sample(s);
 	changes_second(s);
@@ -841,17 +844,17 @@ const struct executor *commands_executor(void)
 		.caller_bytes = sizeof(struct client_state),
 		.worker_bytes = sizeof(struct queue),
 		.server_bytes = sizeof(struct shared),
-		.run = run,
+		.run = commands_run,
 		.refuse_long = refuse_long,
-		.resume = resume,
+		.resume = commands_resume,
 		.end_turn = end_turn,
-		.flush = flush,
+		.flush = commands_run_queue,
 		.before_replies = changes_before_replies,
 		.cancel = cancel,
 		.memory = memory,
 		.server_free = free_shared,
 		.start = changes_start,
-		.sample = every_second,
+		.sample = commands_every_second,
 		.requires_auth = acl_requires_auth,
 		.trust = acl_trust,
 		.driver_rights = driver_rights,
@@ -996,7 +999,7 @@ static const struct command *find_full(const struct resp_arg *name)
 {
 	const char *bar = memchr(name->ptr, '|', name->len);
 	size_t len = bar ? (size_t)(bar - name->ptr) : name->len;
-	const struct command *cmd = find(name->ptr, len);
+	const struct command *cmd = commands_find(name->ptr, len);
 
 	if (!bar || !cmd)
 		return cmd;
@@ -1116,7 +1119,7 @@ static void reply_help(struct reply *r, const struct command *cmd, const char *r
 /* The HELP subcommand of any command that has subcommands. */
 static void cmd_help(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	const struct command *cmd = find(argv[0].ptr, argv[0].len);
+	const struct command *cmd = commands_find(argv[0].ptr, argv[0].len);
 	char text[256];
 
 	(void)argc;

@@ -126,7 +126,7 @@ static bool too_long(const struct waiting_exec *exec, unsigned int last)
 }
 
 /* 0, or an error, and nothing has changed. */
-static int run_all(struct worker *w, struct waiting_exec *exec, unsigned int count)
+static int group_run_all(struct worker *w, struct waiting_exec *exec, unsigned int count)
 {
 	struct error_counts errors = { 0 };
 	uint64_t now = monotonic_ns();
@@ -175,7 +175,7 @@ static bool run_together(struct worker *w, struct waiting_exec *exec, unsigned i
 	int ret;
 
 	measure_begin_text(exec[0].caller, exec[0].cmd, exec_text);
-	ret = run_all(w, exec, count);
+	ret = group_run_all(w, exec, count);
 	share = measure_suspend(exec[0].caller);
 	share.ns /= count;
 	for (unsigned int i = 0; i < count && !ret; i++) {

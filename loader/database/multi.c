@@ -447,7 +447,7 @@ static void run_apart(struct caller *c, struct exec *x)
  * A command that is no part of a transaction ends it, and what follows is another one.  What is
  * watched is compared before anything is executed.
  */
-static void run_all(struct caller *c)
+static void multi_run_all(struct caller *c)
 {
 	const struct transaction *t = transaction_of(c);
 	struct exec x = { .first = t->queued.first };
@@ -485,7 +485,7 @@ static void exec(struct caller *c)
 	if (holds)
 		store_hold_writes(c->srv->store, true, t->keys + t->watched_count);
 	t->in_exec = c->session.composing = true;
-	run_all(c);
+	multi_run_all(c);
 	t->in_exec = c->session.composing = false;
 	if (holds)
 		store_hold_writes(c->srv->store, false, 0);

@@ -106,8 +106,8 @@ static bool check_bpf_stats(const struct patient *p, struct finding *f)
 /* ---- rights ------------------------------------------------------------- */
 
 /* The text behind "NAME:" in a file of such lines. */
-static bool read_line(const struct patient *p, const char *file, const char *name, char *text,
-		      size_t len)
+static bool machine_read_line(const struct patient *p, const char *file, const char *name,
+			      char *text, size_t len)
 {
 	static char all[1 << 16];
 	char *save;
@@ -130,7 +130,7 @@ static bool check_capabilities(const struct patient *p, struct finding *f)
 	unsigned long long has, net = 1ULL << CAP_NET_ADMIN, sys = 1ULL << CAP_SYS_ADMIN;
 	char text[64];
 
-	if (!read_line(p, "/proc/self/status", "CapEff", text, sizeof(text)))
+	if (!machine_read_line(p, "/proc/self/status", "CapEff", text, sizeof(text)))
 		return unreadable(f, "/proc/self/status");
 	has = strtoull(text, NULL, 16);
 	if (has & net && has & sys)
@@ -232,7 +232,7 @@ static bool kilobytes(const struct patient *p, const char *name, unsigned long l
 {
 	char text[64];
 
-	return read_line(p, "/proc/meminfo", name, text, sizeof(text)) &&
+	return machine_read_line(p, "/proc/meminfo", name, text, sizeof(text)) &&
 	       sscanf(text, "%llu", n) == 1;
 }
 

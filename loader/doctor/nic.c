@@ -79,29 +79,29 @@ static long sysfs_number(const char *root, const char *interface, const char *na
 
 /* ---- ioctls -------------------------------------------------------------- */
 
-struct ask {
+struct nic_ask {
 	int fd;
 	struct ifreq req;
 };
 
-static bool ask(struct ask *a, void *command)
+static bool nic_ask(struct nic_ask *a, void *command)
 {
 	a->req.ifr_data = command;
 	return !ioctl(a->fd, SIOCETHTOOL, &a->req);
 }
 
-static unsigned int set_size(struct ask *a, unsigned int set)
+static unsigned int set_size(struct nic_ask *a, unsigned int set)
 {
 	struct {
 		struct ethtool_sset_info head;
 		__u32 size;
 	} info = { .head = { .cmd = ETHTOOL_GSSET_INFO, .sset_mask = 1ULL << set } };
 
-	return ask(a, &info) && info.head.sset_mask ? info.size : 0;
+	return nic_ask(a, &info) && info.head.sset_mask ? info.size : 0;
 }
 
 /* The names of a set.  The caller frees them; NULL if there are none. */
-static struct ethtool_gstrings *names_of(struct ask *a, unsigned int set, unsigned int *count)
+static struct ethtool_gstrings *names_of(struct nic_ask *a, unsigned int set, unsigned int *count)
 {
 	struct ethtool_gstrings *names;
 
@@ -112,7 +112,7 @@ static struct ethtool_gstrings *names_of(struct ask *a, unsigned int set, unsign
 	names->cmd = ETHTOOL_GSTRINGS;
 	names->string_set = set;
 	names->len = *count;
-	if (ask(a, names) && names->len == *count)
+	if (nic_ask(a, names) && names->len == *count)
 		return names;
 	free(names);
 	return NULL;
@@ -124,7 +124,7 @@ static void name_at(const struct ethtool_gstrings *names, unsigned int i, char *
 	name[ETH_GSTRING_LEN] = 0;
 }
 
-static void ask_features(struct ask *a, struct nic *nic)
+static void ask_features(struct nic_ask *a, struct nic *nic)
 {
 	unsigned int count, blocks;
 	struct ethtool_gstrings *names = names_of(a, ETH_SS_FEATURES, &count);
@@ -139,7 +139,7 @@ static void ask_features(struct ask *a, struct nic *nic)
 		all->cmd = ETHTOOL_GFEATURES;
 		all->size = blocks;
 	}
-	for (unsigned int i = 0; all && ask(a, all) && i < count; i++) {
+	for (unsigned int i = 0; all && nic_ask(a, all) && i < count; i++) {
 		const struct ethtool_get_features_block *block = &all->features[i / 32];
 		__u32 bit = 1U << i % 32;
 
@@ -156,7 +156,7 @@ static void ask_features(struct ask *a, struct nic *nic)
 }
 
 /* Calls fn for each counter of ethtool -S. */
-static void each_statistic(struct ask *a, void (*fn)(void *arg, const char *name, uint64_t n),
+static void each_statistic(struct nic_ask *a, void (*fn)(void *arg, const char *name, uint64_t n),
 			   void *arg)
 {
 	unsigned int count;
@@ -170,7 +170,7 @@ static void each_statistic(struct ask *a, void (*fn)(void *arg, const char *name
 	if (stats) {
 		stats->cmd = ETHTOOL_GSTATS;
 		stats->n_stats = count;
-		if (!ask(a, stats) || stats->n_stats > count)
+		if (!nic_ask(a, stats) || stats->n_stats > count)
 			count = 0;
 	}
 	for (unsigned int i = 0; stats && i < count; i++) {
@@ -181,19 +181,19 @@ static void each_statistic(struct ask *a, void (*fn)(void *arg, const char *name
 	free(names);
 }
 
-static void ask_queues(struct ask *a, struct nic *nic)
+static void ask_queues(struct nic_ask *a, struct nic *nic)
 {
 	struct ethtool_channels ch = { .cmd = ETHTOOL_GCHANNELS };
 	struct ethtool_ringparam ring = { .cmd = ETHTOOL_GRINGPARAM };
 	struct ethtool_rxnfc hash = { .cmd = ETHTOOL_GRXFH, .flow_type = UDP_V4_FLOW };
 
-	nic->has_queues = ask(a, &ch);
+	nic->has_queues = nic_ask(a, &ch);
 	nic->queues = (struct nic_queues){ ch.rx_count, ch.tx_count, ch.combined_count };
 	nic->queues_max = (struct nic_queues){ ch.max_rx, ch.max_tx, ch.max_combined };
-	nic->has_rings = ask(a, &ring);
+	nic->has_rings = nic_ask(a, &ring);
 	nic->rx_ring = ring.rx_pending;
 	nic->rx_ring_max = ring.rx_max_pending;
-	nic->has_hash = ask(a, &hash);
+	nic->has_hash = nic_ask(a, &hash);
 	if (hash.data & (RXH_IP_SRC | RXH_IP_DST))
 		nic->udp_hash |= NIC_HASH_ADDRESSES;
 	if (hash.data & (RXH_L4_B_0_1 | RXH_L4_B_2_3))
@@ -203,7 +203,7 @@ static void ask_queues(struct ask *a, struct nic *nic)
 static void ask_ioctls(struct nic *nic, const char *interface)
 {
 	struct ethtool_drvinfo driver = { .cmd = ETHTOOL_GDRVINFO };
-	struct ask a = { .fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0) };
+	struct nic_ask a = { .fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0) };
 
 	if (a.fd < 0)
 		return;
@@ -212,7 +212,7 @@ static void ask_ioctls(struct nic *nic, const char *interface)
 		nic->mtu = a.req.ifr_mtu;
 	if (!ioctl(a.fd, SIOCGIFFLAGS, &a.req))
 		nic->up = a.req.ifr_flags & IFF_UP;
-	if (ask(&a, &driver))
+	if (nic_ask(&a, &driver))
 		snprintf(nic->driver, sizeof(nic->driver), "%s", driver.driver);
 	ask_features(&a, nic);
 	ask_queues(&a, nic);
@@ -378,7 +378,7 @@ void nic_queues(const char *interface, void (*fn)(void *arg, unsigned int queue,
 		void *arg)
 {
 	struct queue_call call = { .fn = fn, .arg = arg };
-	struct ask a = { .fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0) };
+	struct nic_ask a = { .fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0) };
 
 	if (a.fd < 0)
 		return;
@@ -442,8 +442,8 @@ static void take_feature(struct nic *nic, char *line, unsigned int *part)
 }
 
 /* A line of the maximums (*part = 1), or of what is set (2); "n/a" is 0. */
-static bool take_number(const char *line, const char *name, unsigned int *max, unsigned int *now,
-			unsigned int part)
+static bool nic_take_number(const char *line, const char *name, unsigned int *max,
+			    unsigned int *now, unsigned int part)
 {
 	const char *text = text_of(line, name);
 
@@ -462,16 +462,17 @@ static void take_queues(struct nic *nic, char *line, unsigned int *part)
 {
 	struct nic_queues *max = &nic->queues_max, *now = &nic->queues;
 
-	nic->has_queues |= is_part(line, part) &&
-			   (take_number(line, "RX", &max->rx, &now->rx, *part) ||
-			    take_number(line, "TX", &max->tx, &now->tx, *part) ||
-			    take_number(line, "Combined", &max->combined, &now->combined, *part));
+	nic->has_queues |=
+		is_part(line, part) &&
+		(nic_take_number(line, "RX", &max->rx, &now->rx, *part) ||
+		 nic_take_number(line, "TX", &max->tx, &now->tx, *part) ||
+		 nic_take_number(line, "Combined", &max->combined, &now->combined, *part));
 }
 
 static void take_rings(struct nic *nic, char *line, unsigned int *part)
 {
 	nic->has_rings |= is_part(line, part) &&
-			  take_number(line, "RX", &nic->rx_ring_max, &nic->rx_ring, *part);
+			  nic_take_number(line, "RX", &nic->rx_ring_max, &nic->rx_ring, *part);
 }
 
 static void take_statistic(struct nic *nic, char *line, unsigned int *part)

@@ -27,7 +27,7 @@ struct consumer {
 /* ---- a round --------------------------------------------------------------- */
 
 /* The next change, or word of a gap.  False: there is none, or enough was handed on. */
-static bool hand_on(struct consumer *c)
+static bool consumer_hand_on(struct consumer *c)
 {
 	struct feed_change change;
 	int ret = feed_next(c->reader, &change);
@@ -44,7 +44,7 @@ static unsigned int run_round(struct consumer *c)
 
 	if (c->type->begin && !c->type->begin(c->arg))
 		return 0;
-	while (n < AT_ONCE && hand_on(c))
+	while (n < AT_ONCE && consumer_hand_on(c))
 		n++;
 	switch (c->type->end(c->arg, feed_reached(c->reader))) {
 	case CONSUMED:

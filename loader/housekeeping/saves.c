@@ -33,7 +33,7 @@ static time_t next_time(const struct config *cfg, time_t now)
 	return first;
 }
 
-static bool is_same(const struct save_time *a, const struct save_time *b)
+static bool saves_is_same(const struct save_time *a, const struct save_time *b)
 {
 	for (unsigned int i = 0; i < CONFIG_MAX_SCHEDULE; i++)
 		if (strcmp(a[i].text, b[i].text) != 0)
@@ -45,7 +45,7 @@ static bool is_same(const struct save_time *a, const struct save_time *b)
 static void follow_schedule(struct housekeeping *h)
 {
 	struct server *s = h->srv;
-	bool changed = !is_same(h->schedule, s->cfg->schedule);
+	bool changed = !saves_is_same(h->schedule, s->cfg->schedule);
 	time_t now = time(NULL);
 
 	if (changed) {
@@ -213,7 +213,7 @@ static void room_tells(void *arg)
 	server_wake_room_waiters(arg);
 }
 
-static bool every_second(void *arg)
+static bool saves_every_second(void *arg)
 {
 	struct server *s = arg;
 
@@ -242,7 +242,7 @@ static bool on_snapshot_done(void *arg)
 int saves_begin(struct housekeeping *h)
 {
 	struct server *s = h->srv;
-	int ret = server_add_timer(s, 1., USES_CONTEXT, every_second, s);
+	int ret = server_add_timer(s, 1., USES_CONTEXT, saves_every_second, s);
 
 	s->next_save = -1;
 	follow_schedule(h);

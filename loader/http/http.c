@@ -106,7 +106,7 @@ struct http {
 
 /* ---- texts ------------------------------------------------------------------- */
 
-static void tell(int fd)
+static void http_tell(int fd)
 {
 	eventfd_write(fd, 1); /* fails at 2^64: it is readable then */
 }
@@ -157,12 +157,12 @@ bool http_make(void *arg)
 	h->made_len = len;
 	h->done = true;
 	pthread_mutex_unlock(&h->lock);
-	tell(h->wake);
+	http_tell(h->wake);
 	return false;
 }
 
 /* Asks for the text that somebody waits for, unless one is being made. */
-static void ask(struct http *h)
+static void http_ask(struct http *h)
 {
 	struct visitor *v;
 
@@ -176,10 +176,10 @@ static void ask(struct http *h)
 	h->format = v->format;
 	h->wants = true;
 	pthread_mutex_unlock(&h->lock);
-	tell(h->wanted);
+	http_tell(h->wanted);
 }
 
-static void resume(struct visitor *v, enum wait wait)
+static void http_resume(struct visitor *v, enum wait wait)
 {
 	v->wait = wait;
 	MHD_resume_connection(v->connection);
@@ -212,7 +212,7 @@ static void take_text(struct http *h)
 	h->page[h->format] = page;
 	TAILQ_FOREACH(v, &h->visitors, link)
 		if (v->wait == WAITS && !v->relay && v->format == h->format)
-			resume(v, page ? HAS_WAITED : HAS_WAITED_IN_VAIN);
+			http_resume(v, page ? HAS_WAITED : HAS_WAITED_IN_VAIN);
 }
 
 /* ---- requests ------------------------------------------------------------------ */
@@ -309,7 +309,7 @@ static enum MHD_Result reply_metrics(struct http *h, struct MHD_Connection *c, s
 	v->format = openmetrics_accepted(
 		MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT));
 	wait_for_it(h, v);
-	ask(h);
+	http_ask(h);
 	return MHD_YES;
 }
 
@@ -382,7 +382,7 @@ static bool hand_over(struct http *h, const struct visitor *v, int fd)
 		h->newcomer[h->newcomers++] = n;
 	pthread_mutex_unlock(&h->lock);
 	if (room)
-		tell(h->wanted);
+		http_tell(h->wanted);
 	else
 		close(fd);
 	return room;
@@ -465,7 +465,7 @@ static void read_replies(struct visitor *v)
 {
 	v->replied = relay_read(v->relay);
 	if (v->replied != RELAY_MORE)
-		resume(v, HAS_WAITED);
+		http_resume(v, HAS_WAITED);
 }
 
 /* ---- any request --------------------------------------------------------------- */
@@ -596,7 +596,7 @@ static void tend(struct http *h)
 
 	TAILQ_FOREACH(v, &h->visitors, link) {
 		if (v->wait == WAITS && now - v->since > TEXT_SECONDS)
-			resume(v, HAS_WAITED_IN_VAIN);
+			http_resume(v, HAS_WAITED_IN_VAIN);
 		else if (now - v->since > REQUEST_SECONDS)
 			shutdown(v->fd, SHUT_RDWR);
 	}
@@ -644,7 +644,7 @@ static void *http_main(void *arg)
 		if (fds[0].revents) {
 			untell(h->wake);
 			take_text(h);
-			ask(h);
+			http_ask(h);
 		}
 		take_replies(h, fds + POLLED);
 		if (fds[1].revents)
@@ -820,12 +820,12 @@ void http_close(struct http *h)
 		return;
 	h->ends = true;
 	if (h->started) {
-		tell(h->wake);
+		http_tell(h->wake);
 		pthread_join(h->thread, NULL);
 	}
 	TAILQ_FOREACH(v, &h->visitors, link) /* the library ends no daemon with suspended ones */
 		if (v->wait == WAITS)
-			resume(v, HAS_WAITED_IN_VAIN);
+			http_resume(v, HAS_WAITED_IN_VAIN);
 	if (h->daemon)
 		MHD_run(h->daemon); /* they are told */
 	if (h->daemon)

@@ -23,7 +23,7 @@ struct relay *relay_new(void)
 	return r;
 }
 
-static void end(struct relay *r)
+static void relay_end(struct relay *r)
 {
 	if (r->fd >= 0)
 		close(r->fd);
@@ -34,7 +34,7 @@ void relay_free(struct relay *r)
 {
 	if (!r)
 		return;
-	end(r);
+	relay_end(r);
 	free(r->commands);
 	free(r->replies);
 	free(r);
@@ -100,7 +100,7 @@ int relay_begin(struct relay *r, const char *user, const char *password)
 	r->commands = NULL;
 	if (!ret)
 		return pair[1];
-	end(r);
+	relay_end(r);
 	close(pair[1]);
 	return ret;
 }
@@ -124,7 +124,7 @@ enum relay_state relay_read(struct relay *r)
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
 			return RELAY_MORE;
 		if (got <= 0) { /* an error: the server has closed it with something unread */
-			end(r);
+			relay_end(r);
 			return RELAY_DONE;
 		}
 		r->replies_len += (size_t)got;

@@ -543,7 +543,7 @@ static int attach_to(const struct attach *a, int ifindex, bool *adopted, char *e
 
 /* ---- watching ------------------------------------------------------------ */
 
-static uint64_t now_ms(void)
+static uint64_t attach_now_ms(void)
 {
 	struct timespec now;
 
@@ -691,7 +691,7 @@ void attach_look(struct attach *a)
 	uint64_t now;
 
 	look(a);
-	now = now_ms();
+	now = attach_now_ms();
 	if (a->place != before || a->seen.ifindex != was) {
 		attach_tell(a, before);
 		/* It has been there for long: nobody takes it off time and again. */
@@ -746,7 +746,7 @@ int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cf
 	if (ret)
 		return ret;
 	look(a);
-	a->attached_ms = now_ms();
+	a->attached_ms = attach_now_ms();
 	if (adopt && a->place != PLACE_OURS && a->place != PLACE_GONE)
 		log_warning("no XDP program that uses the maps in %s is on %s: ip link set dev %s "
 			    "xdpdrv obj xkv.bpf.o sec xdp",

@@ -571,7 +571,7 @@ static void pin_iterators(const struct bpf *b, const struct config *cfg)
 }
 
 /* Maps and programs; nothing is pinned yet. */
-static int load(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+static int bpf_load(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
 	int ret;
 
@@ -685,7 +685,7 @@ static int load_in_use(struct bpf *b, const struct config *cfg, char *err, size_
 		if (i)
 			usleep(LOCK_WAIT_US);
 		bpf_close(b);
-		ret = load(b, cfg, err, err_len);
+		ret = bpf_load(b, cfg, err, err_len);
 	}
 	return ret;
 }
@@ -740,7 +740,7 @@ static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_
 				    cfg->pin_dir);
 		if (b->object)
 			close_object(b);
-		ret = load(b, cfg, err, err_len);
+		ret = bpf_load(b, cfg, err, err_len);
 	}
 	return ret ? ret : pin(b, cfg, err, err_len);
 }

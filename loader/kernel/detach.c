@@ -86,7 +86,7 @@ struct looked {
 	ino_t inode[NETNS_MAX];
 };
 
-static bool is_new(struct looked *l, int fd)
+static bool detach_is_new(struct looked *l, int fd)
 {
 	struct stat st;
 
@@ -111,7 +111,7 @@ static bool look_into(const char *path, struct looked *l, const struct map_ids *
 
 	if (fd < 0)
 		return false;
-	found = is_new(l, fd) && !setns(fd, CLONE_NEWNET) && find_interface(ids, name);
+	found = detach_is_new(l, fd) && !setns(fd, CLONE_NEWNET) && find_interface(ids, name);
 	close(fd);
 	return found;
 }
@@ -147,7 +147,7 @@ static bool find_elsewhere(const struct map_ids *ids, char name[IF_NAMESIZE], ch
 	bool found = false;
 
 	if (back >= 0 && l) {
-		is_new(l, back);
+		detach_is_new(l, back);
 		found = look_below("/run/netns", "", l, ids, name, path, len) ||
 			look_below("/proc", "/ns/net", l, ids, name, path, len);
 		if (setns(back, CLONE_NEWNET))

@@ -64,7 +64,7 @@ static bool same_type(const struct btf *a, int type_a, const struct btf *b, int 
 }
 
 /* What the kernel has of a map.  *btf is NULL if there is no description. */
-static int describe(int fd, struct bpf_map_info *info, struct btf **btf)
+static int scratch_describe(int fd, struct bpf_map_info *info, struct btf **btf)
 {
 	__u32 len = sizeof(*info);
 
@@ -84,7 +84,7 @@ bool scratch_fits(const struct bpf_object *object, const struct bpf_map *map, in
 	struct btf *theirs;
 	bool fits;
 
-	if (describe(fd, &info, &theirs))
+	if (scratch_describe(fd, &info, &theirs))
 		return false;
 	fits = ours && theirs && info.type == bpf_map__type(map) &&
 	       info.key_size == bpf_map__key_size(map) &&
@@ -107,7 +107,7 @@ static int field_offset(int fd, const char *field, struct bpf_map_info *info)
 	int offset = -ENOENT;
 	struct btf *btf;
 
-	if (describe(fd, info, &btf))
+	if (scratch_describe(fd, info, &btf))
 		return -errno;
 	if (btf)
 		value = btf__type_by_id(btf, btf__resolve_type(btf, info->btf_value_type_id));

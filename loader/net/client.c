@@ -65,7 +65,7 @@ static const struct output_limit *output_limit(const struct client *c)
 }
 
 /* Is one of its commands in the middle, with others being served: worker_yield()? */
-static bool is_busy(const struct client *c)
+static bool client_is_busy(const struct client *c)
 {
 	return c->caller.srv->busy == &c->caller;
 }
@@ -210,7 +210,7 @@ static void end_turn(struct client *c, bool more)
 }
 
 /* One round.  Leaves the client queued or paused if commands are left. */
-static void execute(struct client *c)
+static void client_execute(struct client *c)
 {
 	bool more;
 
@@ -329,7 +329,7 @@ struct caller *client_next(const struct server *s, const struct caller *c)
 
 static bool may_be_evicted(const struct client *c)
 {
-	return !c->caller.dead && !c->caller.session.no_evict && !is_busy(c);
+	return !c->caller.dead && !c->caller.session.no_evict && !client_is_busy(c);
 }
 
 /* The client that takes most memory; `bytes` is what all take that are not being closed. */
@@ -611,7 +611,7 @@ static bool has_its_replies(struct client *c)
 }
 
 /* Ends the handling of each event of a client: closes it, or prepares it for the next event. */
-static void settle(struct client *c)
+static void client_settle(struct client *c)
 {
 	c->caller.dead |= passes_output_limit(c);
 	keep_input(c);
@@ -657,7 +657,7 @@ static void publish(struct client *c)
 /* Its replies are sent together with those of other clients: client_end_round(). */
 static void run_round(struct client *c)
 {
-	execute(c);
+	client_execute(c);
 	keep_input(c);
 	worker_send(c->caller.worker, c);
 }
@@ -676,7 +676,7 @@ void client_end_round(struct client *c)
 		c->paused = false;
 		queue(c);
 	}
-	settle(c);
+	client_settle(c);
 }
 
 /*
@@ -698,7 +698,7 @@ void client_turn(struct client *c)
 
 	worker_dequeue(c->caller.worker, c);
 	c->delayed = c->held_until;
-	if (is_busy(c) || c->held_until)
+	if (client_is_busy(c) || c->held_until)
 		return;
 	c->reads = false;
 	if (c->caller.ran & RUN_UNFINISHED)
@@ -784,10 +784,10 @@ static void serve_input(struct client *c)
 {
 	if (!receive(c)) {
 		c->caller.dead = true;
-		settle(c);
+		client_settle(c);
 	} else if (c->paused) {
 		write_or_wait(c);
-		settle(c);
+		client_settle(c);
 	} else {
 		run_round(c);
 	}
@@ -799,7 +799,7 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int events)
 
 	(void)loop;
 	(void)events;
-	if (c->queued || c->caller.unsent || is_busy(c))
+	if (c->queued || c->caller.unsent || client_is_busy(c))
 		return; /* it is read from again after its turn, when its replies are sent */
 	if (c->stream.conn.write_needs_read)
 		client_flush(c, true);
@@ -812,7 +812,7 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 
 	(void)loop;
 	(void)events;
-	if (is_busy(c))
+	if (client_is_busy(c))
 		return;
 	client_flush(c, true);
 	if (c->paused && outbox(c)->bytes < RESUME_BELOW) {
@@ -822,7 +822,7 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 	if (c->stream.conn.read_needs_write && !c->queued)
 		serve_input(c);
 	else
-		settle(c);
+		client_settle(c);
 }
 
 /* --- the driver --- */
@@ -903,7 +903,7 @@ static void answered(struct caller *c)
 	worker_send(c->worker, client_of(c));
 }
 
-static void resume(struct caller *c)
+static void client_resume(struct caller *c)
 {
 	worker_enqueue(c->worker, client_of(c), true);
 	worker_wake(c->worker);
@@ -923,7 +923,7 @@ static const struct caller_kind client_kind = {
 	.before_message = before_message,
 	.wake = wake,
 	.answered = answered,
-	.resume = resume,
+	.resume = client_resume,
 	.close = close_client,
 	.address = address,
 	.is_local = is_local,

@@ -64,7 +64,7 @@ static bool still_moves(const struct flows *all, struct ended *e)
 }
 
 /* Flows of an earlier xkvd, whose sockets are gone. */
-static void adopt(struct flows *all)
+static void flows_adopt(struct flows *all)
 {
 	struct xkv_flow_key key, *last = NULL;
 	struct ended *e;
@@ -104,7 +104,7 @@ struct flows *flows_new(int map, struct xkv_owner *owners)
 		all->unused[all->unused_count++] = i;
 	for (uint32_t i = 1; i < XKV_OWNERS_MAX; i++)
 		__atomic_store_n(&owners[i].armed, 0, __ATOMIC_RELAXED);
-	adopt(all);
+	flows_adopt(all);
 	return all;
 }
 
@@ -201,7 +201,7 @@ static void make(struct flows *all, struct flow *f, int fd)
  * Were all segments in order that the driver has not seen, as those before the flow was made?
  * Bytes that the kernel holds out of order would lie at a wrong place.
  */
-static bool check(const struct flows *all, struct flow *f, int fd)
+static bool flows_check(const struct flows *all, struct flow *f, int fd)
 {
 	unsigned int missed = __atomic_load_n(&all->missed, __ATOMIC_ACQUIRE);
 	struct tcp_info info;
@@ -229,7 +229,7 @@ void flow_publish(struct flows *all, struct flow *f, int fd, size_t unsent,
 		pthread_mutex_unlock(&all->making);
 		return; /* nothing that is on its way now has been seen */
 	}
-	if (!check(all, f, fd))
+	if (!flows_check(all, f, fd))
 		return;
 	o->id = f->id;
 	o->resp3 = rights->resp3;

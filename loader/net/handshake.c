@@ -156,7 +156,7 @@ static enum tls_step step(struct handshake *h)
 	return done;
 }
 
-static void on_ready(struct ev_loop *loop, ev_io *io, int events)
+static void handshake_on_ready(struct ev_loop *loop, ev_io *io, int events)
 {
 	struct handshake *h = io->data;
 
@@ -194,7 +194,7 @@ void handshake_new(struct worker *w, struct connection conn, SSL_CTX *context)
 	h->worker = w;
 	h->conn = conn;
 	h->since = monotonic_seconds();
-	ev_io_init(&h->ready, on_ready, conn.fd, EV_READ);
+	ev_io_init(&h->ready, handshake_on_ready, conn.fd, EV_READ);
 	h->ready.data = h;
 	ev_io_start(w->loop, &h->ready);
 	TAILQ_INSERT_TAIL(&w->handshakes.list, h, link);

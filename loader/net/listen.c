@@ -103,7 +103,7 @@ static void connection_of(struct connection *conn, const struct listener *l, int
 }
 
 /* Handshakes take the room that clients leave, and give way to whoever comes later. */
-static bool has_room(struct server *s)
+static bool listen_has_room(struct server *s)
 {
 	unsigned int clients = server_client_count(s), count = clients;
 	struct worker *first = s->worker[0];
@@ -140,7 +140,7 @@ static void accepted(const struct listener *l, struct connection conn, const str
 		w->stat[STAT_REFUSED]++;
 		log_refused(s, peer);
 		turn_away(l, &conn, why);
-	} else if (!has_room(s)) {
+	} else if (!listen_has_room(s)) {
 		turn_away(l, &conn, "ERR max number of clients reached");
 	} else if (l->kind == LISTEN_TLS) {
 		handshake_new(w, conn, s->tls);

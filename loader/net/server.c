@@ -44,7 +44,7 @@ struct extra {
 };
 
 /* Is worker_yield() called in the middle of a command, which uses the store context? */
-static bool is_busy(const struct server *s)
+static bool server_is_busy(const struct server *s)
 {
 	return s->busy;
 }
@@ -54,7 +54,7 @@ static bool is_busy(const struct server *s)
 static void run_extra(struct extra *e)
 {
 	worker_take_all(e->srv->worker[0]);
-	if (e->use == USES_CONTEXT && is_busy(e->srv))
+	if (e->use == USES_CONTEXT && server_is_busy(e->srv))
 		return;
 	if (e->cb(e->arg)) {
 		ev_check_start(e->srv->loop, &e->again);

@@ -26,7 +26,7 @@
  */
 static BIO_METHOD *output_method; /* made with the first context, for all connections */
 
-static bool hold(struct held *h, const char *bytes, size_t len)
+static bool tls_hold(struct held *h, const char *bytes, size_t len)
 {
 	char *more = realloc(h->bytes, h->len + len);
 
@@ -50,7 +50,7 @@ static int output_write(BIO *bio, const char *bytes, int len)
 	if (n < 0 && errno != EAGAIN && errno != EINTR)
 		return -1;
 	n = n < 0 ? 0 : n;
-	return n == len || hold(h, bytes + n, (size_t)(len - n)) ? len : -1;
+	return n == len || tls_hold(h, bytes + n, (size_t)(len - n)) ? len : -1;
 }
 
 static long output_control(BIO *bio, int command, long number, void *pointer)

@@ -368,7 +368,7 @@ static bool is_forged(const struct udp *udp, const struct sockaddr *from, size_t
 }
 
 /* The length of the reply, 0 if there is none. */
-static size_t execute(const struct udp *udp, const struct sockaddr *from, const char *in,
+static size_t udp_run(const struct udp *udp, const struct sockaddr *from, const char *in,
 		      size_t len, char *out)
 {
 	const struct xkv_config *shared = udp->rules->shared;
@@ -384,8 +384,8 @@ static size_t execute(const struct udp *udp, const struct sockaddr *from, const 
 }
 
 /* NULL: it is lost, as packets are. */
-static struct udp_kept *keep(const struct udp *udp, int fd, const struct msghdr *msg,
-			     const char *bytes, size_t len)
+static struct udp_kept *udp_keep(const struct udp *udp, int fd, const struct msghdr *msg,
+				 const char *bytes, size_t len)
 {
 	struct udp_kept *d = malloc(sizeof(*d) + len);
 
@@ -407,7 +407,7 @@ static void leave(const struct udp *udp, struct udp_kept *d, bool up)
 }
 
 /* A reply that is sent when the log is on the disk up to this position. */
-static void hold(struct udp *udp, struct udp_kept *d, uint64_t position, bool durable)
+static void udp_hold(struct udp *udp, struct udp_kept *d, uint64_t position, bool durable)
 {
 	if (!d)
 		return;
@@ -442,7 +442,7 @@ bool udp_send_held(struct udp *udp)
 
 size_t udp_execute(const struct udp_kept *d, char *reply)
 {
-	return execute(d->udp, (const struct sockaddr *)&d->from, d->bytes, d->len, reply);
+	return udp_run(d->udp, (const struct sockaddr *)&d->from, d->bytes, d->len, reply);
 }
 
 void udp_record(const struct udp_kept *d, const char *reply, size_t len)
@@ -503,17 +503,17 @@ static void answer(struct udp *udp, int fd, struct udp_batch *b, int i)
 	    !rules_allows(udp->rules, from, false) || !take_destination(udp, msg) ||
 	    is_crowded(udp, b->in[i], len))
 		return;
-	ret = execute(udp, from, b->in[i], len, b->out);
+	ret = udp_run(udp, from, b->in[i], len, b->out);
 	up = !ret && udp->holds && store_goes_up(udp->ctx);
 	if (!ret && !up)
 		return;
 	if (up || (udp->holds && udp->holds(udp->hold_arg, b->in[i], len, b->out, ret))) {
-		leave(udp, keep(udp, fd, msg, b->in[i], len), up);
+		leave(udp, udp_keep(udp, fd, msg, b->in[i], len), up);
 		return;
 	}
 	position = awaits(is_durable(b->in[i]), b->out, ret);
 	if (position) {
-		hold(udp, keep(udp, fd, msg, b->out, ret), position, is_durable(b->in[i]));
+		udp_hold(udp, udp_keep(udp, fd, msg, b->out, ret), position, is_durable(b->in[i]));
 		return;
 	}
 	b->iov[i] = (struct iovec){ b->out, ret };

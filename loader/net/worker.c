@@ -49,7 +49,7 @@ static void take_own(struct worker *w)
 	w->holds = HOLDS_OWN;
 }
 
-static void take_all(struct worker *w)
+static void worker_lock_all(struct worker *w)
 {
 	struct server *s = w->srv;
 
@@ -93,7 +93,7 @@ bool worker_take_all(struct worker *w)
 		worker_flush(w);
 		give_back(w);
 	}
-	take_all(w);
+	worker_lock_all(w);
 	return true;
 }
 

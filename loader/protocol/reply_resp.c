@@ -39,14 +39,14 @@ void reply_copy(struct reply *whole, const struct reply *part)
 }
 
 /* NULL if the outbox failed, or the reply is muted. */
-static inline char *reserve(struct reply *r, size_t len)
+static inline char *resp_reserve(struct reply *r, size_t len)
 {
 	return r->muted ? NULL : outbox_reserve(&r->out, len);
 }
 
 static void append(struct reply *r, const void *bytes, size_t len)
 {
-	char *at = reserve(r, len);
+	char *at = resp_reserve(r, len);
 
 	if (!at)
 		return;
@@ -63,7 +63,7 @@ static char *end_line(char *at)
 
 static void typed_number(struct reply *r, char type, int64_t value)
 {
-	char *start = reserve(r, TEXT_NUMBER_MAX + 3), *at = start;
+	char *start = resp_reserve(r, TEXT_NUMBER_MAX + 3), *at = start;
 
 	if (!at)
 		return;
@@ -80,7 +80,7 @@ void reply_ok(struct reply *r)
 void reply_status(struct reply *r, const char *text)
 {
 	size_t len = strlen(text);
-	char *at = reserve(r, len + 3);
+	char *at = resp_reserve(r, len + 3);
 
 	if (!at)
 		return;
@@ -97,7 +97,7 @@ void reply_int(struct reply *r, int64_t value)
 
 void reply_bulk(struct reply *r, const void *bytes, size_t len)
 {
-	char *start = reserve(r, len + TEXT_NUMBER_MAX + 5), *at = start;
+	char *start = resp_reserve(r, len + TEXT_NUMBER_MAX + 5), *at = start;
 
 	if (!at)
 		return;
@@ -111,7 +111,7 @@ void reply_bulk(struct reply *r, const void *bytes, size_t len)
 
 void reply_bulk_give(struct reply *r, char *bytes, size_t len)
 {
-	char *start = len < GIVE_LEAST ? NULL : reserve(r, TEXT_NUMBER_MAX + 3), *at = start;
+	char *start = len < GIVE_LEAST ? NULL : resp_reserve(r, TEXT_NUMBER_MAX + 3), *at = start;
 
 	if (!at) {
 		if (len < GIVE_LEAST)
@@ -258,7 +258,7 @@ void reply_error(struct reply *r, const char *fmt, ...)
 	}
 	if (r->errors)
 		count_errors(r->errors, code, 1);
-	at = reserve(r, (size_t)n + 4);
+	at = resp_reserve(r, (size_t)n + 4);
 	if (!at)
 		return;
 	*at++ = '-';

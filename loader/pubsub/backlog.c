@@ -15,7 +15,7 @@
 
 /* ---- what is kept ------------------------------------------------------------ */
 
-static void forget(struct backlog *b)
+static void backlog_forget(struct backlog *b)
 {
 	free(b->bytes);
 	free(b->begin);
@@ -24,7 +24,7 @@ static void forget(struct backlog *b)
 	b->size = b->slots = 0;
 }
 
-static void begin(struct backlog *b, size_t size)
+static void backlog_begin(struct backlog *b, size_t size)
 {
 	uint64_t now_us = unix_ms() * 1000;
 
@@ -36,7 +36,7 @@ static void begin(struct backlog *b, size_t size)
 	b->first = b->next = now_us > b->next ? now_us : b->next + 1;
 	if (b->bytes && b->begin)
 		return;
-	forget(b);
+	backlog_forget(b);
 	log_warning("out of memory: EVENTS has none");
 }
 
@@ -44,9 +44,9 @@ void backlog_resize(struct backlog *b, size_t size)
 {
 	if (size / ALIGNMENT * ALIGNMENT == b->size)
 		return;
-	forget(b);
+	backlog_forget(b);
 	if (size >= ALIGNMENT)
-		begin(b, size);
+		backlog_begin(b, size);
 	b->grown = true; /* who waits is told */
 	backlog_wake(b);
 }
@@ -122,8 +122,8 @@ struct harvest {
 	unsigned int count;
 };
 
-static bool take_number(struct caller *c, const struct resp_arg *arg, int64_t least, int64_t most,
-			int64_t *number)
+static bool backlog_take_number(struct caller *c, const struct resp_arg *arg, int64_t least,
+				int64_t most, int64_t *number)
 {
 	if (!check_integer(c, arg, number))
 		return false;
@@ -135,26 +135,26 @@ static bool take_number(struct caller *c, const struct resp_arg *arg, int64_t le
 static bool take_option(struct caller *c, const struct resp_arg *words, struct wish *w)
 {
 	if (arg_is(words, "count"))
-		return take_number(c, words + 1, 1, AT_ONCE, &w->count);
+		return backlog_take_number(c, words + 1, 1, AT_ONCE, &w->count);
 	if (arg_is(words, "match")) {
 		w->pattern = words + 1;
 		return true;
 	}
 	w->blocks = arg_is(words, "block");
 	if (w->blocks)
-		return take_number(c, words + 1, 0, INT64_MAX / 1000000, &w->wait_ms);
+		return backlog_take_number(c, words + 1, 0, INT64_MAX / 1000000, &w->wait_ms);
 	reply_error(reply_to(c), "ERR syntax error");
 	return false;
 }
 
 /* On false the error was replied. */
-static bool take_words(struct caller *c, unsigned int argc, const struct resp_arg *argv,
-		       struct wish *w)
+static bool backlog_take_words(struct caller *c, unsigned int argc, const struct resp_arg *argv,
+			       struct wish *w)
 {
 	int64_t after = 0;
 
 	*w = (struct wish){ .newest = arg_is(&argv[1], "$"), .count = AT_ONCE };
-	if (!w->newest && !take_number(c, &argv[1], 0, INT64_MAX, &after))
+	if (!w->newest && !backlog_take_number(c, &argv[1], 0, INT64_MAX, &after))
 		return false;
 	w->after = (uint64_t)after;
 	for (unsigned int i = 2; i < argc; i += 2) {
@@ -216,7 +216,7 @@ static void reply_harvest(struct caller *c, const struct backlog *b, const struc
 }
 
 /* Replies, or, if there is nothing and it may wait for something, returns false. */
-static bool tell(struct caller *c, const struct wish *w, uint64_t after, uint64_t end_ns)
+static bool backlog_tell(struct caller *c, const struct wish *w, uint64_t after, uint64_t end_ns)
 {
 	struct backlog *b = &shared_of(c->srv)->changes.backlog;
 	struct harvest h = { .position = after };
@@ -256,9 +256,9 @@ static bool events_step(struct caller *c)
 
 	if (p->unblocked == UNBLOCKED_ERROR)
 		reply_error(reply_to(c), "UNBLOCKED client unblocked via CLIENT UNBLOCK");
-	else if (!is_kept(c) || !take_words(c, c->call.argc, c->call.argv, &w))
+	else if (!is_kept(c) || !backlog_take_words(c, c->call.argc, c->call.argv, &w))
 		return true;
-	else if (!tell(c, &w, p->cursor, p->end_ns)) {
+	else if (!backlog_tell(c, &w, p->cursor, p->end_ns)) {
 		caller_block(c, &shared_of(c->srv)->changes.backlog.waiters);
 		return false;
 	}
@@ -271,13 +271,13 @@ void cmd_events(struct caller *c, unsigned int argc, const struct resp_arg *argv
 	struct progress *p;
 	struct wish w;
 
-	if (!take_words(c, argc, argv, &w) || !is_kept(c))
+	if (!backlog_take_words(c, argc, argv, &w) || !is_kept(c))
 		return;
 	if (!c->id)
 		w.blocks = false;
 	if (w.newest)
 		w.after = b->next - 1;
-	if (tell(c, &w, w.after, 0))
+	if (backlog_tell(c, &w, w.after, 0))
 		return;
 	p = long_begin(c, events_step);
 	p->cursor = b->next - 1; /* as far as was looked */

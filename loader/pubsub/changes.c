@@ -132,7 +132,7 @@ static void wake(void *arg)
 }
 
 /* Hands the next change on.  False: there is none. */
-static bool hand_on(struct changes *ch)
+static bool changes_hand_on(struct changes *ch)
 {
 	const struct feed_change *c = listener_next(ch->listener);
 
@@ -157,7 +157,7 @@ static void hand_all_on(struct changes *ch)
 	struct told *t;
 	bool done;
 
-	while (n < AT_ONCE && hand_on(ch))
+	while (n < AT_ONCE && changes_hand_on(ch))
 		n++;
 	if (ch->of_all)
 		tracking_forget_all(ch->srv);
@@ -222,7 +222,7 @@ static void changes_begin(struct changes *ch)
 	feed_on_commit(ch->srv->store, on_commit, ch);
 }
 
-static void end(struct changes *ch)
+static void changes_end(struct changes *ch)
 {
 	uint64_t told, lost;
 	struct told *t;
@@ -300,13 +300,13 @@ void changes_second(struct server *s)
 	waiters_wake(&ch->backlog.waiters); /* who waits for a time only */
 	tracking_second(s);
 	if (!are_wanted(s) && ch->unwanted++)
-		end(ch);
+		changes_end(ch);
 }
 
 void changes_free(struct changes *ch)
 {
 	if (ch->srv)
-		end(ch);
+		changes_end(ch);
 	backlog_resize(&ch->backlog, 0);
 }
 

@@ -112,7 +112,7 @@ static void monitor_write(struct server *s, const char *line)
 }
 
 /* Takes the line, unless it is to be told at once. */
-static bool hold(struct held_lines *lines, char *line)
+static bool monitor_hold(struct held_lines *lines, char *line)
 {
 	struct held_line *h;
 
@@ -135,7 +135,7 @@ void monitor_tell(struct caller *c, unsigned int db, const struct command *cmd, 
 	if (cmd->flags & CMD_ADMIN)
 		return;
 	line = line_of(c, db, cmd, argc, argv);
-	if (!line || hold(transaction_of(c)->lines, line))
+	if (!line || monitor_hold(transaction_of(c)->lines, line))
 		return;
 	if (transaction_of(c)->lines)
 		monitor_release(c, true); /* what was before it */

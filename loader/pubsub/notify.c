@@ -66,7 +66,7 @@ static const char *placed(uint8_t cause)
 }
 
 /* Redis deletes a key before it puts another entry there. */
-static bool is_new(const struct feed_change *c)
+static bool notify_is_new(const struct feed_change *c)
 {
 	return c->what == XKV_CHANGE_CREATE || c->gone || c->cause == CAUSE_NEW || placed(c->cause);
 }
@@ -78,9 +78,9 @@ static void notify_value(const struct notice *n)
 
 	if (c->gone)
 		notify(n, NOTIFY_EXPIRED, "expired");
-	if (c->cause == XKV_OP_SET && c->op_flags & XKV_RETURN && is_new(c))
+	if (c->cause == XKV_OP_SET && c->op_flags & XKV_RETURN && notify_is_new(c))
 		notify(n, NOTIFY_MISS, "keymiss"); /* it was read first */
-	if (is_new(c))
+	if (notify_is_new(c))
 		notify(n, NOTIFY_NEW, "new");
 	if (written(c->cause))
 		notify(n, NOTIFY_STRING, written(c->cause));

@@ -62,7 +62,7 @@ static struct pubsub *pubsub_of(const struct server *s)
 /* --- topics and subscriptions --- */
 
 /* On false there are no random numbers. */
-static bool prepare(struct pubsub *p)
+static bool pubsub_prepare(struct pubsub *p)
 {
 	if (p->ready)
 		return true;
@@ -216,7 +216,7 @@ static int subscribe(struct caller *c, enum topic_kind kind, const char *name, s
 	int ret = 0;
 
 	if (!t)
-		ret = prepare(p) ? topic_new(p, kind, name, len, &t) : -ENOMEM;
+		ret = pubsub_prepare(p) ? topic_new(p, kind, name, len, &t) : -ENOMEM;
 	if (ret || subscription_find(p, t, c) || subscription_new(p, t, c))
 		return ret;
 	drop_if_unused(p, t);
@@ -458,7 +458,7 @@ static void encode(struct reply *r, enum protocol protocol, const struct topic *
 }
 
 /* Sends a message to the subscribers of a topic; it is encoded once for each protocol. */
-static unsigned int deliver(const struct topic *t, const struct message *m)
+static unsigned int pubsub_deliver(const struct topic *t, const struct message *m)
 {
 	struct reply encoded[PROTOCOL_RESP3 + 1] = { 0 };
 	const struct subscription *s;
@@ -482,11 +482,11 @@ static unsigned int deliver(const struct topic *t, const struct message *m)
 /* Sends it, or only counts who would receive it. */
 static unsigned int to_subscribers(const struct topic *t, const struct message *m, bool send)
 {
-	return send ? deliver(t, m) : t->subscribers;
+	return send ? pubsub_deliver(t, m) : t->subscribers;
 }
 
 /* False: no memory. */
-static bool hold(struct pubsub *p, enum topic_kind kind, const struct message *m)
+static bool pubsub_keep(struct pubsub *p, enum topic_kind kind, const struct message *m)
 {
 	struct held_message *h = malloc(sizeof(*h) + m->channel_len + m->len);
 
@@ -515,7 +515,7 @@ static unsigned int pubsub_send(struct server *s, enum topic_kind kind, const st
 				receivers += to_subscribers(t, m, send);
 		s->running->messages += pubsub_topics(s, TOPIC_PATTERN); /* each takes time */
 	}
-	if (!send && receivers && !hold(p, kind, m))
+	if (!send && receivers && !pubsub_keep(p, kind, m))
 		log_warning("out of memory: a message is lost");
 	return receivers;
 }
@@ -567,7 +567,7 @@ unsigned int pubsub_publish(struct server *s, const void *channel, size_t channe
 }
 
 /* Until it is committed, a transaction takes room for what it publishes. */
-static bool has_room(struct caller *c)
+static bool pubsub_has_room(struct caller *c)
 {
 	if (pubsub_of(c->srv)->held_bytes < HELD_MAX)
 		return true;
@@ -578,7 +578,7 @@ static bool has_room(struct caller *c)
 void cmd_publish(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
-	if (!has_room(c))
+	if (!pubsub_has_room(c))
 		return;
 	reply_int(reply_to(c),
 		  pubsub_publish(c->srv, argv[1].ptr, argv[1].len, argv[2].ptr, argv[2].len));
@@ -589,7 +589,7 @@ void cmd_spublish(struct caller *c, unsigned int argc, const struct resp_arg *ar
 	const struct message m = { argv[1].ptr, argv[2].ptr, argv[1].len, argv[2].len };
 
 	(void)argc;
-	if (has_room(c))
+	if (pubsub_has_room(c))
 		reply_int(reply_to(c), pubsub_send(c->srv, TOPIC_SHARD, &m));
 }
 

@@ -190,8 +190,8 @@ static bool function_read_line(char *line, size_t len, char **engine, char **nam
 }
 
 /* Copies the first line of a text, without its end, with a NUL.  0: there is none. */
-static size_t take_line(const struct resp_arg *text, char line[LINE_MAX_BYTES], char *error,
-			size_t size)
+static size_t function_take_line(const struct resp_arg *text, char line[LINE_MAX_BYTES],
+				 char *error, size_t size)
 {
 	const char *end = memchr(text->ptr, '\n', text->len);
 	size_t len = end ? (size_t)(end - text->ptr) : 0;
@@ -256,7 +256,7 @@ static const char *function_load(struct interpreter *lua, struct library_list *l
 				 size_t size)
 {
 	char line[LINE_MAX_BYTES], *engine, *name;
-	size_t len = take_line(text, line, error, size);
+	size_t len = function_take_line(text, line, error, size);
 	struct resp_arg body = { .ptr = text->ptr + len, .len = text->len - len };
 	struct library *lib, *old;
 
@@ -308,7 +308,7 @@ static int read_text(void *arg, const void *text, size_t len)
 static int keep_unusable(const struct reading *r, const struct resp_arg *text)
 {
 	char line[LINE_MAX_BYTES], error[256], *engine, *name = line;
-	size_t len = take_line(text, line, error, sizeof(error));
+	size_t len = function_take_line(text, line, error, sizeof(error));
 	struct library *lib;
 
 	if (!len || !function_read_line(line, len, &engine, &name, error, sizeof(error)) ||
@@ -647,8 +647,8 @@ void cmd_function_dump(struct caller *c, unsigned int argc, const struct resp_ar
 }
 
 /* Adds the libraries of `from` to `to`; if `replace`, instead of those of the same names. */
-static bool join(struct interpreter *lua, struct library_list *to, struct library_list *from,
-		 bool replace, char *error, size_t size)
+static bool function_join(struct interpreter *lua, struct library_list *to,
+			  struct library_list *from, bool replace, char *error, size_t size)
 {
 	struct library_list old = TAILQ_HEAD_INITIALIZER(old);
 	struct library *lib, *same;
@@ -716,7 +716,8 @@ void cmd_function_restore(struct caller *c, unsigned int argc, const struct resp
 		free_libraries(f->lua, &f->libraries);
 		free_libraries(f->lua, &f->unusable);
 	}
-	if (!ret && join(f->lua, &f->libraries, &list, replace, r.error, sizeof(r.error))) {
+	if (!ret &&
+	    function_join(f->lua, &f->libraries, &list, replace, r.error, sizeof(r.error))) {
 		function_publish(f);
 		reply_ok(reply_to(c));
 		return;

@@ -765,7 +765,7 @@ static int run_protected(lua_State *L)
 }
 
 /* It stays on the stack: a number becomes a string that nothing else refers to. */
-static const char *field(lua_State *L, const char *name)
+static const char *interpreter_field(lua_State *L, const char *name)
 {
 	lua_pushstring(L, name);
 	lua_rawget(L, 1);
@@ -781,9 +781,9 @@ static int reply_run_error(lua_State *L)
 	const char *text = lua->run->ended, *source = NULL, *line = NULL;
 
 	if (lua_istable(L, -1)) {
-		text = text ? text : field(L, "err");
-		source = field(L, "source");
-		line = field(L, "line");
+		text = text ? text : interpreter_field(L, "err");
+		source = interpreter_field(L, "source");
+		line = interpreter_field(L, "line");
 	} else if (!text) {
 		text = lua_tostring(L, -1); /* out of memory, an error in the error handler */
 		reply_error(r, "ERR %s%s script: %s", text ? text : "unknown error",

@@ -215,7 +215,7 @@ struct unpacking {
 	unsigned int values;
 };
 
-static const unsigned char *take(struct unpacking *u, size_t len)
+static const unsigned char *msgpack_take(struct unpacking *u, size_t len)
 {
 	if (u->left < len)
 		luaL_error(u->L, "Missing bytes in input.");
@@ -224,9 +224,9 @@ static const unsigned char *take(struct unpacking *u, size_t len)
 	return u->at - len;
 }
 
-static uint64_t take_number(struct unpacking *u, unsigned int size)
+static uint64_t msgpack_take_number(struct unpacking *u, unsigned int size)
 {
-	const unsigned char *bytes = take(u, size);
+	const unsigned char *bytes = msgpack_take(u, size);
 	uint64_t value = 0;
 
 	for (unsigned int i = 0; i < size; i++)
@@ -238,7 +238,7 @@ static int64_t take_signed(struct unpacking *u, unsigned int size)
 {
 	unsigned int shift = 64 - 8 * size;
 
-	return (int64_t)(take_number(u, size) << shift) >> shift;
+	return (int64_t)(msgpack_take_number(u, size) << shift) >> shift;
 }
 
 static lua_Number take_float(struct unpacking *u, unsigned int size)
@@ -252,14 +252,14 @@ static lua_Number take_float(struct unpacking *u, unsigned int size)
 		uint32_t bits;
 	} half;
 
-	whole.bits = take_number(u, size);
+	whole.bits = msgpack_take_number(u, size);
 	half.bits = (uint32_t)whole.bits;
 	return size == sizeof(double) ? whole.d : (lua_Number)half.f;
 }
 
 static void unpack_string(struct unpacking *u, size_t len)
 {
-	const unsigned char *text = take(u, len);
+	const unsigned char *text = msgpack_take(u, len);
 
 	lua_pushlstring(u->L, (const char *)text, len);
 }
@@ -300,21 +300,21 @@ static void unpack_typed(struct unpacking *u, unsigned char type)
 		break;
 	case 0xcc ... 0xcf:
 		/* one beyond 2^63 is negative, as in Redis */
-		lua_pushnumber(L, (lua_Number)(int64_t)take_number(u, 1U << (type - 0xcc)));
+		lua_pushnumber(L, (lua_Number)(int64_t)msgpack_take_number(u, 1U << (type - 0xcc)));
 		break;
 	case 0xd0 ... 0xd3:
 		lua_pushnumber(L, (lua_Number)take_signed(u, 1U << (type - 0xd0)));
 		break;
 	case 0xd9 ... 0xdb:
-		unpack_string(u, take_number(u, 1U << (type - 0xd9)));
+		unpack_string(u, msgpack_take_number(u, 1U << (type - 0xd9)));
 		break;
 	case 0xdc:
 	case 0xdd:
-		unpack_table(u, take_number(u, type == 0xdc ? 2 : 4), false);
+		unpack_table(u, msgpack_take_number(u, type == 0xdc ? 2 : 4), false);
 		break;
 	case 0xde:
 	case 0xdf:
-		unpack_table(u, take_number(u, type == 0xde ? 2 : 4), true);
+		unpack_table(u, msgpack_take_number(u, type == 0xde ? 2 : 4), true);
 		break;
 	default:
 		luaL_error(L, "Bad data format in input.");
@@ -324,7 +324,7 @@ static void unpack_typed(struct unpacking *u, unsigned char type)
 /* Pushes the next value.  The caller has made room for it on the stack. */
 static void unpack_value(struct unpacking *u)
 {
-	unsigned char type = *take(u, 1);
+	unsigned char type = *msgpack_take(u, 1);
 
 	if (++u->values % CHECK_EVERY == 0)
 		lua_check_time(u->L);

@@ -172,7 +172,7 @@ struct text {
 static void push_reply(lua_State *L, struct text *t);
 
 /* The rest of a line, which follows the type. */
-static size_t take_line(struct text *t, const char **line)
+static size_t lua_redis_take_line(struct text *t, const char **line)
 {
 	const char *end = strstr(t->at, "\r\n");
 	size_t len = (size_t)(end - t->at);
@@ -242,7 +242,7 @@ static void push_reply(lua_State *L, struct text *t)
 {
 	char type = *t->at++;
 	const char *line;
-	size_t len = take_line(t, &line);
+	size_t len = lua_redis_take_line(t, &line);
 	long number = strtol(line, NULL, 10);
 
 	luaL_checkstack(L, 6, "the reply is too deep");

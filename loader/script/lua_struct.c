@@ -34,7 +34,7 @@ static void format_begin(struct format *f, lua_State *L)
 }
 
 /* A number behind an option; `otherwise` if there is none. */
-static size_t take_number(struct format *f, size_t otherwise)
+static size_t lua_struct_take_number(struct format *f, size_t otherwise)
 {
 	size_t number = 0;
 
@@ -69,10 +69,10 @@ static size_t option_size(struct format *f)
 	case 'd':
 		return sizeof(double);
 	case 'c':
-		return take_number(f, 1);
+		return lua_struct_take_number(f, 1);
 	case 'i':
 	case 'I':
-		size = take_number(f, sizeof(int));
+		size = lua_struct_take_number(f, sizeof(int));
 		if (size > INTEGER_MAX)
 			luaL_error(f->L, "integral size %d is larger than limit of %d", (int)size,
 				   INTEGER_MAX);
@@ -114,7 +114,7 @@ static void control(struct format *f)
 		f->big = f->option == '>';
 		break;
 	case '!':
-		align = take_number(f, ALIGN_DEFAULT);
+		align = lua_struct_take_number(f, ALIGN_DEFAULT);
 		if (!align || align & (align - 1))
 			luaL_error(f->L, "alignment %d is not a power of 2", (int)align);
 		f->align = align;

@@ -230,7 +230,7 @@ static const char *refused(const struct caller *c, unsigned int flags, bool read
 	return NULL;
 }
 
-static int execute(struct caller *c, void *arg)
+static int script_execute(struct caller *c, void *arg)
 {
 	struct execution *e = arg;
 	const char *why = e->run->ended; /* in an earlier try */
@@ -271,7 +271,7 @@ static void run_slowly(struct caller *c, command_atomic_fn *fn, struct execution
 void script_run(struct caller *c, struct interpreter *lua, struct script_run *run,
 		unsigned int flags, bool read_only)
 {
-	run_slowly(c, execute, &(struct execution){ lua, run, NULL, flags, read_only });
+	run_slowly(c, script_execute, &(struct execution){ lua, run, NULL, flags, read_only });
 }
 
 static void eval(struct caller *c, unsigned int argc, const struct resp_arg *argv, bool read_only)
@@ -287,7 +287,7 @@ static void eval(struct caller *c, unsigned int argc, const struct resp_arg *arg
 		return;
 	interpreter_sha(lua, &argv[1], sha);
 	run.name = sha;
-	run_slowly(c, execute, &(struct execution){ lua, &run, &argv[1], 0, read_only });
+	run_slowly(c, script_execute, &(struct execution){ lua, &run, &argv[1], 0, read_only });
 }
 
 void cmd_eval(struct caller *c, unsigned int argc, const struct resp_arg *argv)

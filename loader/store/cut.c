@@ -113,8 +113,8 @@ static bool is_later(const struct cut *c, uint64_t version)
 
 /* ---- the feed -------------------------------------------------------------- */
 
-static int report(const struct cut *c, const void *key, size_t key_len,
-		  const struct store_entry *entry)
+static int cut_report(const struct cut *c, const void *key, size_t key_len,
+		      const struct store_entry *entry)
 {
 	if (entry->expire_ms && entry->expire_ms <= c->now_ms)
 		return 0;
@@ -155,10 +155,10 @@ static int take_before(struct cut *c, const struct feed_change *change)
 		return 0;
 	if (change->bucket < c->end && has_met(c, change->version))
 		return 0;
-	return report(c, change->key, change->key_len, &entry);
+	return cut_report(c, change->key, change->key_len, &entry);
 }
 
-static int take(struct cut *c, const struct feed_change *change)
+static int cut_take(struct cut *c, const struct feed_change *change)
 {
 	if (change->position < c->position)
 		return 0;
@@ -181,7 +181,7 @@ static int drain(struct cut *c, uint64_t position)
 		if (!ret)
 			sched_yield(); /* a record is being written */
 		if (ret == 1)
-			ret = take(c, &change);
+			ret = cut_take(c, &change);
 		if (++changes % TRIM_CHANGES == 0)
 			feed_trim(c->st);
 	}
@@ -197,7 +197,7 @@ static int drain(struct cut *c, uint64_t position)
  * Versions tell only when no program that has begun before the moment draws one any more, and then,
  * of all entries, when each program draws greater ones.
  */
-static int settle(struct cut *c)
+static int cut_settle(struct cut *c)
 {
 	struct xkv_config *cfg = c->st->cfg;
 	uint64_t number;
@@ -222,7 +222,7 @@ static void *settle_main(void *arg)
 {
 	struct cut *c = arg;
 
-	c->settle_ret = settle(c);
+	c->settle_ret = cut_settle(c);
 	atomic_store(&c->settled, true);
 	return NULL;
 }
@@ -288,7 +288,7 @@ static int report_met(const struct cut *c)
 		int ret;
 
 		entry.value = (const char *)(m + 1) + XKV_PADDED(m->key_len);
-		ret = is_later(c, entry.version) ? 0 : report(c, m + 1, m->key_len, &entry);
+		ret = is_later(c, entry.version) ? 0 : cut_report(c, m + 1, m->key_len, &entry);
 		if (ret)
 			return ret;
 	}
@@ -319,7 +319,7 @@ static int walk_some(struct cut *c)
 
 /* ---- all of it ------------------------------------------------------------- */
 
-static int begin(struct cut *c)
+static int cut_begin(struct cut *c)
 {
 	struct xkv_config *cfg = c->st->cfg;
 	bool resumed;
@@ -346,7 +346,7 @@ static void choose_moment(struct cut *c)
 int store_cut(struct store_ctx *ctx, const struct cut_user *user)
 {
 	struct cut c = { .st = ctx->st, .ctx = ctx, .user = user };
-	int ret = begin(&c);
+	int ret = cut_begin(&c);
 
 	if (!ret) {
 		choose_moment(&c);

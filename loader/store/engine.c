@@ -20,7 +20,7 @@
 #define BUSY_SLEEP_US 50
 /* Calls of no_slot(): each operation of an ATOMIC datagram may need slots of two classes. */
 #define ROOM_TRIES (16 + 2 * XKV_ATOMIC_MAX)
-#define JOIN_COST  100 /* join() counts as so many tries */
+#define JOIN_COST  100 /* engine_join() counts as so many tries */
 
 /* ---- running ------------------------------------------------------------- */
 
@@ -213,7 +213,7 @@ int request_prefill(struct store_ctx *ctx, unsigned int nr, uint8_t db, const st
  * is a complete attempt, as the dedup cache requires.  Returns 0 also if the entry changed
  * meanwhile: the next run detects that.
  */
-static int join(struct store_ctx *ctx, unsigned int nr)
+static int engine_join(struct store_ctx *ctx, unsigned int nr)
 {
 	struct xkv_request *rq = &ctx->request[nr];
 	struct store_op whole = { .key = rq->in + rq->key_off, .key_len = rq->key_len };
@@ -302,7 +302,7 @@ static bool request_unblock(struct store_ctx *ctx, unsigned int nr, struct stops
 		if (!rq->keep)
 			return false; /* its result does not fit behind the others */
 		stops->busy += JOIN_COST;
-		if (join(ctx, nr) || stops->busy >= ctx->st->busy_tries)
+		if (engine_join(ctx, nr) || stops->busy >= ctx->st->busy_tries)
 			rq->flags |= XKV_REQUEST_LAST;
 		return true;
 	}

@@ -402,8 +402,8 @@ static int read_long_key(struct feed_reader *r, const struct xkv_feed_record *re
 }
 
 /* `wanted`: the value is, and not only the key that is in it. */
-static int read_value(struct feed_reader *r, const struct xkv_feed_record *rec, bool wanted,
-		      struct feed_change *out)
+static int feed_read_value(struct feed_reader *r, const struct xkv_feed_record *rec, bool wanted,
+			   struct feed_change *out)
 {
 	int ret = 0;
 
@@ -451,7 +451,7 @@ static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 		.gone = rec->flags & XKV_FEED_GONE,
 	};
 	if (rec->key_len == XKV_KEY_LONG || wanted)
-		ret = read_value(r, rec, wanted, out);
+		ret = feed_read_value(r, rec, wanted, out);
 	if (!wanted) {
 		out->value = NULL;
 		out->value_len = 0;
@@ -681,7 +681,7 @@ static uint64_t records_end(struct store *st, uint64_t at, uint64_t end)
 	return at;
 }
 
-static uint64_t trim(struct store *st)
+static uint64_t trim_ring(struct store *st)
 {
 	struct xkv_feed *ring = st->feed.ring;
 	uint64_t begin = ring->tail, end = slowest(ring), to;
@@ -699,7 +699,7 @@ uint64_t feed_trim(struct store *st)
 		return 0;
 	pthread_mutex_lock(&st->feed.trimming);
 	is_alive(st->feed.ring);
-	freed = trim(st);
+	freed = trim_ring(st);
 	pthread_mutex_unlock(&st->feed.trimming);
 	return freed;
 }

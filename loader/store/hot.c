@@ -57,7 +57,7 @@ int hot_frequency(const struct store *st, uint8_t db, const uint64_t *key, size_
 
 /* ---- the most used keys ---- */
 
-static struct store_hot describe(const struct hot_sample *sample)
+static struct store_hot hot_describe(const struct hot_sample *sample)
 {
 	const struct xkv_hot_key *key = &sample->key;
 	struct store_hot h = { .text_len = hot_text_len(key),
@@ -78,7 +78,7 @@ int store_hottest(const struct store *st, struct store_hot *out, unsigned int co
 	size_t shown = have > 0 ? hot_used(all, (size_t)have, count) : 0;
 
 	for (size_t i = 0; i < shown; i++)
-		out[i] = describe(&all[i]);
+		out[i] = hot_describe(&all[i]);
 	free(all);
 	return have < 0 ? have : (int)shown;
 }

@@ -198,7 +198,7 @@ bool lookup_expired(const struct store *st, uint64_t expire_ms)
 }
 
 /* Copies the value, or the part that is wanted.  0, -EAGAIN or -ENOMEM. */
-static int read_value(const struct search *s, struct store_entry *out)
+static int lookup_read_value(const struct search *s, struct store_entry *out)
 {
 	const struct xkv_slot *slot = s->slot;
 	size_t len = slot_value_len(s->st, s->ref, slot), from;
@@ -223,7 +223,7 @@ static int read_found(const struct search *s, struct store_entry *out)
 {
 	const struct xkv_slot *slot = s->slot;
 	struct store_entry e = { .expire_ms = slot->expire_ms, .version = s->seq };
-	int ret = s->value ? read_value(s, &e) : 0;
+	int ret = s->value ? lookup_read_value(s, &e) : 0;
 
 	if (ret)
 		return ret;

@@ -648,7 +648,7 @@ static bool units_are_owed(const struct store *st)
  * transaction, from classes that have free slots, or by eviction.  0, -ENOSPC, or -EAGAIN if it is
  * not done at until_ms.
  */
-static int make_room(struct store *st, const struct wanted *w, uint64_t until_ms)
+static int maintenance_make_room(struct store *st, const struct wanted *w, uint64_t until_ms)
 {
 	unsigned int units = units_for(st, w), together = units_together(st, w, units);
 	bool at_once = w->class == XKV_CLASS_LARGE || w->count > EVICT_AT_ONCE;
@@ -686,8 +686,8 @@ static int make_room(struct store *st, const struct wanted *w, uint64_t until_ms
 static int class_make_room(struct store *st, unsigned int class, unsigned int count,
 			   uint64_t until_ms)
 {
-	int ret = make_room(st, &(struct wanted){ .class = class, .count = count, .step = ~0U },
-			    until_ms);
+	int ret = maintenance_make_room(
+		st, &(struct wanted){ .class = class, .count = count, .step = ~0U }, until_ms);
 
 	if (ret == -ENOSPC && !set_spare_class(st, class))
 		log_refusal(st);
@@ -702,12 +702,12 @@ int room_step(struct store *st, const struct room_want *want, uint64_t until_ms)
 	for (; w.class < st->class_count && !ret; w.class ++) {
 		w.count = want->slots[w.class];
 		if (w.count)
-			ret = make_room(st, &w, until_ms);
+			ret = maintenance_make_room(st, &w, until_ms);
 	}
 	w = (struct wanted){ XKV_CLASS_LARGE, room_longest(want), want->runs, STEP_UNITS };
 	if (!ret && w.count)
-		ret = make_room(st, &w, until_ms);
-	/* no writer has taken the slots that were drained: see reserve() */
+		ret = maintenance_make_room(st, &w, until_ms);
+	/* no writer has taken the slots that were drained: see maintenance_reserve() */
 	for (unsigned int class = 0; class < st->class_count; class ++)
 		st->maint.class[class].free_before = slots_of(st, class).free;
 	return ret;
@@ -869,7 +869,8 @@ int slots_grow(struct store *st, unsigned int class, unsigned int count, uint64_
  * another size takes the new slot before it frees the old one.  At the memory limit, where free
  * slots are wasted memory: twice as many as the last period took.
  */
-static uint64_t reserve(const struct store *st, unsigned int class, const struct slots *s)
+static uint64_t maintenance_reserve(const struct store *st, unsigned int class,
+				    const struct slots *s)
 {
 	uint64_t before = st->maint.class[class].free_before;
 	uint64_t taken = before > s->free ? before - s->free : 0;
@@ -889,7 +890,7 @@ static uint64_t shortage(const struct store *st, unsigned int class)
 
 	if (!s.all || st->classes[class].slot_bytes > XKV_SLOT_WINDOW)
 		return 0;
-	keep = reserve(st, class, &s);
+	keep = maintenance_reserve(st, class, &s);
 	return s.free < keep ? keep - s.free : 0;
 }
 
@@ -969,7 +970,7 @@ static uint64_t allowance(const struct store *st, unsigned int class, const stru
 {
 	if (!is_quiet(st, class))
 		return s->all / RETURN_SHARE;
-	return used(s) ? reserve(st, class, s) : 0;
+	return used(s) ? maintenance_reserve(st, class, s) : 0;
 }
 
 /* Free slots above the allowance in this call and in the one before. */

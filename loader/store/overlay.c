@@ -348,7 +348,7 @@ static int condition(const struct store_op *op, const struct overlay_entry *e, b
 	return condition_error(op, live, e->version);
 }
 
-static void describe(const struct overlay_entry *e, struct store_entry *out)
+static void overlay_describe(const struct overlay_entry *e, struct store_entry *out)
 {
 	out->expire_ms = e->expire_ms;
 	out->version = e->version;
@@ -357,7 +357,7 @@ static void describe(const struct overlay_entry *e, struct store_entry *out)
 /* Its version is not the one that was expected. */
 static int has_other_version(const struct overlay_entry *e, struct store_entry *out)
 {
-	describe(e, out);
+	overlay_describe(e, out);
 	return -ECANCELED;
 }
 
@@ -398,7 +398,7 @@ static int do_read(struct overlay_entry *e, const struct store_op *op, bool live
 {
 	if (!live)
 		return -ENOENT;
-	describe(e, out);
+	overlay_describe(e, out);
 	if (op->opcode == XKV_OP_GET) {
 		out->value = e->value;
 		out->value_len = e->value_len;
@@ -415,7 +415,7 @@ static int do_set(struct overlay *o, struct overlay_entry *e, const struct store
 
 	if (ret) {
 		if (live)
-			describe(e, out);
+			overlay_describe(e, out);
 		if (old && ret == -ECANCELED) {
 			out->value = e->value;
 			out->value_len = e->value_len;
@@ -427,7 +427,7 @@ static int do_set(struct overlay *o, struct overlay_entry *e, const struct store
 	ret = write_value(o, e, op->value, op->value_len,
 			  keep ? e->expire_ms : expiry_given(o, op->expire_ms));
 	if (!ret)
-		describe(e, out);
+		overlay_describe(e, out);
 	return ret;
 }
 
@@ -444,7 +444,7 @@ static int do_incr(struct overlay *o, struct overlay_entry *e, const struct stor
 	if (ret)
 		return ret;
 	ret = write_value(o, e, text, text_from_i64(text, number), live ? e->expire_ms : 0);
-	describe(e, out);
+	overlay_describe(e, out);
 	out->number = number;
 	return ret;
 }
@@ -469,7 +469,7 @@ static int do_append(struct overlay *o, struct overlay_entry *e, const struct st
 		memcpy(joined + had, op->value, op->value_len);
 	ret = write_value(o, e, joined, len, live ? e->expire_ms : 0);
 	free(joined);
-	describe(e, out);
+	overlay_describe(e, out);
 	out->number = (int64_t)len;
 	return ret;
 }
@@ -502,7 +502,7 @@ static int do_expire(struct overlay *o, struct overlay_entry *e, const struct st
 	e->version = o->version += 2;
 	if (e->action == XKV_TXN_CHECK)
 		e->action = XKV_TXN_EXPIRE;
-	describe(e, out);
+	overlay_describe(e, out);
 	return 0;
 }
 

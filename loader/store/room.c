@@ -67,7 +67,7 @@ static bool is_there(struct store *st, const struct room_want *want, bool others
 }
 
 /* Called with need_lock. */
-static void begin(struct store *st, uint64_t who, const struct room_want *want)
+static void room_start(struct store *st, uint64_t who, const struct room_want *want)
 {
 	struct room *r = &st->maint.room;
 
@@ -101,7 +101,7 @@ int room_ask(struct store_ctx *ctx, const struct room_want *want)
 		return 0;
 	pthread_mutex_lock(&st->maint.need_lock);
 	if (!r->wanted && (!r->who || mine))
-		begin(st, who, want);
+		room_start(st, who, want);
 	pthread_mutex_unlock(&st->maint.need_lock);
 	return -EAGAIN;
 }

@@ -167,7 +167,7 @@ static bool copy_entry(struct walk *w, uint64_t ref, struct slot_copy *copy)
  * Reads the entry behind a reference of the bucket.  READ_AGAIN: the slot does not hold a key of
  * this bucket (any more), so the bucket has to be read again.
  */
-static int read_entry(struct walk *w, uint64_t entry, struct slot_copy *copy, bool *met)
+static int scan_read_entry(struct walk *w, uint64_t entry, struct slot_copy *copy, bool *met)
 {
 	const struct xkv_config *cfg = w->st->cfg;
 	uint64_t hash, fingerprint;
@@ -196,7 +196,7 @@ static bool wait_for_writer(unsigned int tries, uint64_t *since)
 }
 
 /* Calls `fn` for an entry, of a long key without its head. */
-static int report(struct walk *w, const struct slot_copy *copy, store_scan_fn *fn, void *arg)
+static int scan_report(struct walk *w, const struct slot_copy *copy, store_scan_fn *fn, void *arg)
 {
 	const void *key = copy->key, *value = w->values ? w->value.bytes : w->head;
 	size_t key_len = copy->key_len, head = 0;
@@ -239,7 +239,7 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 		retired = w->st->mem.units_retired;
 		again = !read_bucket(w);
 		for (unsigned int i = 0; i < w->entries && !ret; i++) {
-			if (read_entry(w, w->entry[i], &copy, &met) == READ_AGAIN) {
+			if (scan_read_entry(w, w->entry[i], &copy, &met) == READ_AGAIN) {
 				again = true;
 				continue;
 			}
@@ -251,7 +251,7 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 				continue;
 			/* `fn` may block, or wait for the maintenance thread to add a page */
 			pages_release(w->st);
-			ret = report(w, &copy, fn, arg);
+			ret = scan_report(w, &copy, fn, arg);
 			pages_hold(w->st);
 			++*keys;
 			if (w->st->mem.units_retired != retired) {

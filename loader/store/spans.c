@@ -80,7 +80,7 @@ bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span
 }
 
 /* The slots of a NEW span may still contain data of the units' previous use. */
-static bool is_new(const struct span *s)
+static bool spans_is_new(const struct span *s)
 {
 	return __atomic_load_n(&span_head(s)->state, __ATOMIC_ACQUIRE) == XKV_SPAN_NEW;
 }
@@ -92,7 +92,7 @@ bool cursor_span(const struct store *st, struct slot_cursor *h, struct span *out
 			if (out->first != h->unit)
 				h->slot = 0;
 			h->unit = out->first;
-			if (h->slot < out->slots && !is_new(out))
+			if (h->slot < out->slots && !spans_is_new(out))
 				return true;
 			h->unit += out->units;
 			h->slot = 0;

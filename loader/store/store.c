@@ -164,7 +164,8 @@ void entry_take_part(const struct store_op *op, struct store_entry *e)
 }
 
 /* GET, of a value of any size; TTL, TOUCH. */
-static int read_entry(struct store_ctx *ctx, const struct store_op *get, struct store_entry *out)
+static int store_read_entry(struct store_ctx *ctx, const struct store_op *get,
+			    struct store_entry *out)
 {
 	int ret = lookup(ctx, get, out);
 
@@ -188,7 +189,7 @@ static int get_buffered(struct store_ctx *ctx, const struct store_op *op, struct
 	int ret;
 
 	ctx->for_change = true;
-	ret = read_entry(ctx, &get, out);
+	ret = store_read_entry(ctx, &get, out);
 	ctx->for_change = false;
 	if (ret || out->value == ctx->large.bytes)
 		return ret;
@@ -269,7 +270,7 @@ int entry_do(struct store_ctx *ctx, const struct store_op *op, struct store_entr
 	int ret;
 
 	if (lookup_takes(op))
-		return read_entry(ctx, op, out);
+		return store_read_entry(ctx, op, out);
 	ret = do_small(ctx, op, out);
 	return ret == -EFBIG ? change_large(ctx, op, out) : ret;
 }

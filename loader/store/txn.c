@@ -309,7 +309,7 @@ static bool have_slots(const struct commit *c)
  * Room for many keys is made for all at once, before the first slot is taken: a span in which the
  * transaction holds one cannot be emptied, and of each that can the kernel takes some milliseconds.
  */
-static void make_room(struct commit *c)
+static void txn_make_room(struct commit *c)
 {
 	struct store *st = c->ctx->st;
 	unsigned int lack[XKV_CLASSES];
@@ -330,13 +330,13 @@ static void room_is_taken(struct store *st)
 }
 
 /* 0, -ENOSPC, -EBUSY or -errno. */
-static int take_all(struct commit *c)
+static int txn_take_all(struct commit *c)
 {
 	int ret = 0;
 
 	if (!have_slots(c)) {
 		if (c->count > XKV_TXN_HAND)
-			make_room(c);
+			txn_make_room(c);
 		ret = take_slots(c->ctx, 0, c->count);
 	}
 	if (!ret && c->large)
@@ -398,7 +398,7 @@ static void clear_state(struct commit *c)
 /* The slots of all keys, with what they will hold.  0, -ENOSPC, -EBUSY or -errno. */
 static int take_and_fill(struct commit *c)
 {
-	int ret = take_all(c);
+	int ret = txn_take_all(c);
 
 	if (!ret)
 		fill_slots(c);

@@ -39,7 +39,7 @@ static int map_at(const struct store *st, int fd, unsigned int first, unsigned i
 	return at == MAP_FAILED ? -errno : 0;
 }
 
-static void *reserve(void *at, unsigned int count, int flags)
+static void *txn_keys_reserve(void *at, unsigned int count, int flags)
 {
 	return mmap(at, bytes_of(count), PROT_NONE,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
@@ -47,7 +47,7 @@ static void *reserve(void *at, unsigned int count, int flags)
 
 int txn_keys_map(struct store *st)
 {
-	void *at = reserve(NULL, XKV_TXN_MAX, 0);
+	void *at = txn_keys_reserve(NULL, XKV_TXN_MAX, 0);
 
 	if (at == MAP_FAILED)
 		return -errno;
@@ -162,7 +162,7 @@ static bool chunk_unmap(struct store *st)
 	for (unsigned int i = first; i < st->txn_room; i++)
 		if (st->txn_key[i].prefilled)
 			return false;
-	if (reserve(st->txn_key + first, XKV_TXN_CHUNK, MAP_FIXED) == MAP_FAILED)
+	if (txn_keys_reserve(st->txn_key + first, XKV_TXN_CHUNK, MAP_FIXED) == MAP_FAILED)
 		return false;
 	st->txn_room = first;
 	return true;

@@ -699,7 +699,7 @@ void tracking_change(struct server *s, const struct feed_change *c)
 }
 
 /* Tells the readers of the keys that were entered first.  True: the table is within its limit. */
-static bool trim(struct server *s)
+static bool tracking_trim(struct server *s)
 {
 	uint64_t until = is_full(s) ? monotonic_ns() + TRIM_NS : 0;
 	struct tracked *k;
@@ -721,7 +721,7 @@ bool tracking_changes_end(struct server *s)
 		return true;
 	if (t->bytes > t->peak)
 		t->peak = t->bytes;
-	done = free_forgotten(t, FREED_AT_ONCE) && trim(s);
+	done = free_forgotten(t, FREED_AT_ONCE) && tracking_trim(s);
 	prefixes_tell(t);
 	return done;
 }
@@ -823,7 +823,7 @@ bool tracking_wanted(const struct server *s)
 	return !LIST_EMPTY(&keys_of(s)->clients);
 }
 
-static bool prepare(struct tracked_keys *t)
+static bool tracking_prepare(struct tracked_keys *t)
 {
 	if (t->ready)
 		return true;
@@ -1081,7 +1081,7 @@ static bool tracking_begin(struct caller *c, const struct wish *w)
 {
 	struct tracked_keys *t = keys_of(c->srv);
 	struct tracking *x = tracking_of(c);
-	bool done = prepare(t);
+	bool done = tracking_prepare(t);
 
 	if (!done)
 		return false;

@@ -52,7 +52,7 @@ static bool is_for_all(const union address *a)
 					   : IN6_IS_ADDR_UNSPECIFIED(&a->in6.sin6_addr);
 }
 
-static bool is_same(const union address *a, const union address *b)
+static bool handed_is_same(const union address *a, const union address *b)
 {
 	if (a->any.sa_family != b->any.sa_family || port_of(a) != port_of(b))
 		return false;
@@ -85,7 +85,7 @@ static int option(int fd, int name)
 }
 
 /* Is it one that others connect to, or send to?  Fills in *h. */
-static bool is_wanted(struct handed *h)
+static bool handed_is_wanted(struct handed *h)
 {
 	union address peer;
 	socklen_t len = sizeof(h->at), peer_len = sizeof(peer);
@@ -104,7 +104,7 @@ struct taking {
 	int pidfd, error;
 };
 
-static bool take(void *arg, pid_t pid, const char *fd, const char *target)
+static bool handed_take_file(void *arg, pid_t pid, const char *fd, const char *target)
 {
 	struct taking *t = arg;
 	struct handed h;
@@ -119,7 +119,7 @@ static bool take(void *arg, pid_t pid, const char *fd, const char *target)
 	}
 	if (target[0] == '/')
 		given = h.fd;
-	else if (count < HANDED_MAX && is_wanted(&h))
+	else if (count < HANDED_MAX && handed_is_wanted(&h))
 		handed[count++] = h;
 	else
 		close(h.fd);
@@ -143,7 +143,7 @@ int handed_take(pid_t pid, int pidfd, char *err, size_t err_len)
 {
 	struct taking t = { .pidfd = pidfd };
 
-	process_has_file(pid, take, &t);
+	process_has_file(pid, handed_take_file, &t);
 	if (!t.error)
 		return 0;
 	handed_drop();
@@ -164,7 +164,7 @@ int handed_claim(int type, const struct sockaddr *address, socklen_t len)
 
 	memcpy(&wanted, address, len < sizeof(wanted) ? len : sizeof(wanted));
 	for (unsigned int i = 0; i < count; i++) {
-		if (handed[i].type != type || !is_same(&handed[i].at, &wanted))
+		if (handed[i].type != type || !handed_is_same(&handed[i].at, &wanted))
 			continue;
 		fd = handed[i].fd;
 		handed[i] = handed[--count];

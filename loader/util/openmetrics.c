@@ -40,7 +40,7 @@ struct openmetrics {
 
 /* ---- texts ---------------------------------------------------------------- */
 
-static bool make_room(struct text *t, size_t bytes)
+static bool openmetrics_make_room(struct text *t, size_t bytes)
 {
 	size_t room = t->room ? t->room : TEXT_FIRST;
 	char *more;
@@ -60,7 +60,7 @@ static bool make_room(struct text *t, size_t bytes)
 
 static void add_bytes(struct text *t, const char *bytes, size_t len)
 {
-	if (!make_room(t, len))
+	if (!openmetrics_make_room(t, len))
 		return;
 	memcpy(t->bytes + t->len, bytes, len);
 	t->len += len;

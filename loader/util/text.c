@@ -83,7 +83,7 @@ static int hex_digit(char c)
 }
 
 /* Reads an escape after its backslash in double quotes; returns the position after it. */
-static char *unescape(char *s, const char *end, char *out)
+static char *text_unescape(char *s, const char *end, char *out)
 {
 	static const char names[] = "nrtba", bytes[] = "\n\r\t\b\a";
 	const char *name;
@@ -110,7 +110,7 @@ static char *unquote(char *s, char *end, char quote, char **dst)
 			return s + 1 == end || s[1] == '\0' || isspace((unsigned char)s[1]) ? s + 1
 											    : NULL;
 		if (*s == '\\' && s + 1 < end && s[1] && (quote == '"' || s[1] == '\''))
-			s = unescape(s + 1, end, &c);
+			s = text_unescape(s + 1, end, &c);
 		else
 			c = *s++;
 		*(*dst)++ = c;
