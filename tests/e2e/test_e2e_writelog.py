@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 170
+# tests/run: seconds 190
+# tests/run: timeout 1200
 """The write log: what it holds is what clients were told, for xkvd and for a stock Redis."""
 import contextlib
 import os
