@@ -161,7 +161,6 @@ static int store_adopt(struct store *st)
 	if (st->cfg->layout != XKV_DATA_VERSION)
 		return -EPROTO;
 	st->cfg->layout_since = XKV_DATA_SINCE;
-	store_hold_writes(st, false, 0); /* by an xkvd that was killed */
 	classes_adopt(st);
 	ret = pages_adopt(st);
 	if (!ret)
