@@ -14,7 +14,7 @@
  *   commands/  what a RESP command does; acl/, pubsub/, script/, tracking/: the larger topics
  *   proxy/     in front of a Redis: what passes, in which order; upstream/: the connections to it
  *   persist/   snapshots: the store to a file and back
- *   http/      console, metrics and probes for those who watch
+ * http/ console, metrics and probes
  *   doctor/    what of the machine and of the interface is in the way
  *   util/      log, clock, text, patterns, the machine's memory
  */
@@ -425,7 +425,7 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	return check_limit(x, x->cfg, err, ERR_LEN);
 }
 
-/* The write log, if there is one and it is to be read.  -ENOENT: there is none. */
+/* Loads the write log, if there is one and it has to be read.  -ENOENT: there is none. */
 static int load_log(struct xkvd *x, char *err)
 {
 	uint64_t keys;

@@ -211,7 +211,7 @@ static bool allows_first(const struct acl_selector *s, unsigned int id, const st
 	return false;
 }
 
-/* What has to be allowed for what a command does with a key: `EXISTS` needs neither. */
+/* The rights that a command's use of a key needs: `EXISTS` needs neither. */
 static unsigned int rights_for(unsigned int use)
 {
 	return (use & KEY_ACCESS ? ACL_MAY_READ : 0) |

@@ -50,7 +50,7 @@ __attribute__((format(printf, 2, 3))) static void complain(struct reader *r, con
 	va_end(ap);
 }
 
-/* Of wrong words that may hold a password only the first is told of, and not what it is. */
+/* Of invalid words that may hold a password only the first is reported, without its text. */
 static void apply_words(struct reader *r, struct acl_rules *rules, const struct acl_words *words)
 {
 	bool told = false;

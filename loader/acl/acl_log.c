@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* ACL LOG: what was denied lately, with like cases as one. */
+/* ACL LOG: recent denials, with equal ones merged. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

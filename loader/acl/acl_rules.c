@@ -279,7 +279,7 @@ static void all_channels(struct acl_selector *s, bool on)
 	patterns_clear(&s->channels);
 }
 
-/* Words that stand for themselves.  False: it is none of them. */
+/* Words without an argument.  False: not one of these. */
 static bool apply_plain(struct acl_selector *s, const char *word, size_t len)
 {
 	if (text_is(word, len, "allkeys") || text_is(word, len, "~*"))
@@ -493,7 +493,7 @@ struct acl_rules *acl_rules_copy(const struct acl_rules *from)
 
 void acl_rules_free(const struct acl_rules *value)
 {
-	struct acl_rules *r = (struct acl_rules *)(uintptr_t)value; /* nobody reads it any more */
+	struct acl_rules *r = (struct acl_rules *)(uintptr_t)value; /* it has no reader any more */
 
 	if (!r)
 		return;
@@ -514,7 +514,7 @@ static void reset(struct acl_rules *r, bool channels)
 	r->checks = true;
 }
 
-/* Words about the user, not about a selector.  False: it is none of them. */
+/* Words about the user, not about a selector.  False: not one of these. */
 static bool apply_to_user(struct acl_rules *r, const char *word, size_t len, bool channels)
 {
 	if (text_is(word, len, "on") || text_is(word, len, "off")) {

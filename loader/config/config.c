@@ -517,7 +517,7 @@ static int config_check(const struct config *cfg, struct sink *err)
 	return ret;
 }
 
-/* What was not said is as the upstream needs it. */
+/* Directives that were not set get the values that an upstream needs. */
 static void upstream_defaults(struct config_builder *b)
 {
 	if (!b->save_given)
@@ -551,7 +551,7 @@ void config_abandon(struct config_builder *b)
 
 void config_free(const struct config *value)
 {
-	struct config *cfg = (struct config *)(uintptr_t)value; /* nobody reads it any more */
+	struct config *cfg = (struct config *)(uintptr_t)value; /* it has no reader any more */
 
 	if (!cfg)
 		return;

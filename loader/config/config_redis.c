@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Directives of Redis that xkvd does not have, so that a redis.conf as distributions ship it can be
- * used: those without a meaning here are ignored, and named once; those that somebody relies on are
- * refused with the reason.
+ * used: those without a meaning here are ignored, and named once; those that a user would rely on
+ * are refused with the reason.
  */
 #include "config_impl.h"
 

@@ -282,8 +282,8 @@ static int interface_add(struct config *cfg, const struct directive *d, const ch
 }
 
 /*
- * The first in a file, or in the options, replaces what was said before; further ones add to it.
- * What messages and CONFIG GET show is the text with all of them.
+ * The first in a file, or in the options, replaces earlier values; further ones add to it.  What
+ * messages and CONFIG GET show is the text with all of them.
  */
 static int interface_parse(struct config_builder *b, const struct directive *d, unsigned int n,
 			   char **words, struct sink *err)

@@ -247,7 +247,7 @@ static bool has_missed(const struct store_op *op, int ret, const struct store_en
 				  op->opcode == XKV_OP_TOUCH || op->flags & XKV_RETURN);
 }
 
-/* An operation has found an entry, or made one, or was refused because of what it has found. */
+/* An operation has found or created an entry, or was refused because of it. */
 static bool has_found(const struct store_op *op, int ret)
 {
 	return !ret || ret == -EDOM || ret == -ERANGE ||
@@ -295,7 +295,7 @@ static void set_up_store(struct caller *c)
 	store_origin(ctx, tracking_of(c)->origin);
 }
 
-/* The first client that has something queued, NULL = there is none. */
+/* The first client with a queued operation, NULL = there is none. */
 static struct caller *first_queued(const struct queue *q)
 {
 	if (q->group.count)
@@ -657,7 +657,7 @@ static unsigned int run_flags(struct caller *c)
 	return flags;
 }
 
-/* The step of what was postponed: it is executed from the beginning, with all locks. */
+/* The step of a postponed command: executes it from the beginning, with all locks. */
 static bool run_later(struct caller *c)
 {
 	(void)c;
@@ -726,7 +726,7 @@ static bool is_too_late(const struct caller *c)
 	return c->dead || c->closing || c->srv->stopping || is_dropped(c);
 }
 
-/* What would be written is to wait until the disk has taken what was written before. */
+/* Writes wait until the disk has the earlier part of the log. */
 static bool waits_for_disk(struct caller *c, const struct command *cmd, const struct resp_arg *argv)
 {
 	if (!c->srv->writes_wait || !c->id)
@@ -1105,7 +1105,7 @@ void cmd_command_list(struct caller *c, unsigned int argc, const struct resp_arg
 	reply_splice(reply_to(c), &names);
 }
 
-/* A line of HELP: the name of a command, in capitals, and what stands behind it. */
+/* A line of HELP: the name of a command, in capitals, and its arguments. */
 static void reply_help(struct reply *r, const struct command *cmd, const char *rest)
 {
 	char text[256];

@@ -54,7 +54,7 @@ static bool has_state(struct caller *c)
 	       s->reply.muted || session_is_subscriber(s) || tracking_of(c)->flags;
 }
 
-/* Does somebody have to be told of each command, or does something hold commands back? */
+/* Does a client monitor each command, or are commands held back? */
 static bool is_watched_over(const struct caller *c)
 {
 	const struct server *s = c->srv;

@@ -62,7 +62,7 @@ static bool each_script_key(const struct command *cmd, unsigned int argc,
 	return true;
 }
 
-/* SORT's destination stands among its options: see sort_options().  0 = there is none. */
+/* SORT's destination is among its options: see sort_options().  0 = there is none. */
 static unsigned int sort_store(const struct command *cmd, unsigned int argc,
 			       const struct resp_arg *argv)
 {

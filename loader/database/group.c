@@ -3,7 +3,7 @@
  * Group commit: EXECs of a round, of several clients and several of one, become one transaction of
  * the store.  One after the other they would be as many runs of a BPF program.
  *
- * They are executed in their order, and nobody sees the changes of one without those of the others,
+ * They are executed in order, and no client sees the changes of one without those of the others,
  * which is one of the orders that clients may expect.  If the transaction fails, each is executed
  * alone, with the tries and errors that it has then.  Only what is simple waits: operations on
  * keys, without WATCH.  Replies to what a client sends behind its EXEC wait, too: those of MULTI

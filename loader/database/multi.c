@@ -4,8 +4,8 @@
  * once.
  *
  * What is executed together runs as a transaction of the store (store/txn.h), which sees its own
- * changes, and which is repeated if somebody else, another client in the kernel for instance,
- * changed a key that it had read.  Only then are its replies sent, and what it has published.
+ * changes, and which is repeated if another client, for instance over UDP, changed a key that it
+ * had read.  Only after the commit are its replies and messages sent.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ struct reply compose_end(struct caller *c, const struct reply *outer)
 }
 
 /*
- * One try.  If it fails, the replies are dropped, and so is what it has changed in how to reply.
+ * One try.  If it fails, the replies are dropped, and so are its changes of how to reply.
  * `changed`: whether anything was to be committed; `keys`: how many it has used.
  */
 static int attempt(struct caller *c, command_atomic_fn *fn, void *arg, bool *changed,
@@ -63,7 +63,7 @@ static int attempt(struct caller *c, command_atomic_fn *fn, void *arg, bool *cha
 	outer = compose_begin(c, &errors);
 	ret = fn(c, arg);
 	commands_flush(c);
-	/* who has to be disconnected for replies that are too long has changed nothing */
+	/* a client that is disconnected for too long replies has changed nothing */
 	*changed = ret > 0 && !s->reply.out.failed;
 	*keys = store_txn_keys(c->worker->ctx);
 	if (ret < 0)
@@ -475,7 +475,7 @@ static void multi_run_all(struct caller *c)
 	} while (x.at);
 }
 
-/* What was watched must not change between two transactions: clients over UDP are held back. */
+/* Watched keys must not change between two transactions: clients over UDP are held back. */
 static void exec(struct caller *c)
 {
 	const struct held_message *since = pubsub_hold(c->srv);

@@ -116,7 +116,7 @@ int value_resize(struct value *v, size_t len)
 	return 0;
 }
 
-/* A copy of what was read, or its memory, if that is much. */
+/* A copy of the value that was read, or its memory, if that is huge. */
 static int value_set(struct caller *c, struct value *v, const struct store_entry *e)
 {
 	size_t room;

@@ -108,7 +108,7 @@ static enum consumed on_end(void *arg, uint64_t position)
 	return CONSUMED;
 }
 
-/* Wakes the loop if what was read is of use to it. */
+/* Wakes the loop if it can use what was read. */
 static void wake_loop(void *arg, unsigned int changes)
 {
 	struct listener *l = arg;
@@ -220,7 +220,7 @@ void listener_await(struct listener *l, uint64_t position)
 		l->wake(l->wake_arg);
 }
 
-/* What was lost is behind what is still in the queue. */
+/* Lost changes come after those that are still in the queue. */
 bool listener_gap(struct listener *l)
 {
 	bool gap = l->emptying.gap && l->at == l->emptying.len;

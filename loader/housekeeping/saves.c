@@ -180,7 +180,9 @@ void server_wake_log_waiters(struct server *s, uint64_t at_ns)
 	worker_wake(s->worker[0]);
 }
 
-/* By any thread.  Replies that wait go out many times a second: nobody else has to stop then. */
+/*
+ * By any thread.  Waiting replies are sent many times a second: no other worker has to stop for it.
+ */
 static void log_tells(void *arg, bool only_replies)
 {
 	struct housekeeping *h = arg;

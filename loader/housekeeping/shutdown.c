@@ -63,14 +63,14 @@ static bool final_save(struct server *s)
 	return false;
 }
 
-/* What was accepted is done, ... */
+/* Executes accepted requests, ... */
 static void finish_rounds(struct server *s)
 {
 	for (unsigned int i = 0; i < s->worker_count && !s->busy; i++)
 		worker_flush(s->worker[i]);
 }
 
-/* ... and what was done is acknowledged. */
+/* ... and acknowledges them. */
 void replies_send_last(struct server *s)
 {
 	if (s->udp && !s->busy)
@@ -160,7 +160,7 @@ static void on_leave(struct ev_loop *loop, ev_timer *w, int events)
 	hand_functions();
 }
 
-/* Those who have just connected get their first reply; the next ones are the other's. */
+/* Clients that have just connected get their first reply; the other xkvd accepts the next ones. */
 static void on_successor_signal(struct ev_loop *loop, ev_signal *w, int events)
 {
 	struct housekeeping *h = w->data;

@@ -161,7 +161,7 @@ bool http_make(void *arg)
 	return false;
 }
 
-/* Asks for the text that somebody waits for, unless one is being made. */
+/* Requests a text that connections wait for, unless one is being made. */
 static void http_ask(struct http *h)
 {
 	struct visitor *v;
@@ -185,7 +185,7 @@ static void http_resume(struct visitor *v, enum wait wait)
 	MHD_resume_connection(v->connection);
 }
 
-/* What was made is there for all who wait for this format. */
+/* Hands the text to all connections that wait for this format. */
 static void take_text(struct http *h)
 {
 	struct MHD_Response *page = NULL;
@@ -317,7 +317,7 @@ static enum MHD_Result reply_metrics(struct http *h, struct MHD_Connection *c, s
 
 /*
  * Where a name is that an attacker may have, it may be his page that asks, after a change of its
- * address (DNS rebinding).  An address, or this machine's own name, is nobody else's.
+ * address (DNS rebinding).  An address, or this machine's own name, cannot be an attacker's.
  */
 static bool is_own_host(const char *host)
 {
@@ -377,7 +377,7 @@ static bool hand_over(struct http *h, const struct visitor *v, int fd)
 	bool room = !getpeername(v->fd, (struct sockaddr *)&n.address, &len); /* else it has gone */
 
 	pthread_mutex_lock(&h->lock);
-	room &= h->newcomers < HTTP_CONNECTIONS; /* whoever gave up may still be among them */
+	room &= h->newcomers < HTTP_CONNECTIONS; /* those that gave up may still be among them */
 	if (room)
 		h->newcomer[h->newcomers++] = n;
 	pthread_mutex_unlock(&h->lock);
@@ -554,7 +554,9 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **context,
 	}
 }
 
-/* Those who wait for a text get no other one; the library closes the others when they run. */
+/*
+ * Connections that wait for a text get no other one; the library closes the others when they run.
+ */
 static void drop_oldest(struct http *h)
 {
 	struct visitor *v;
@@ -602,7 +604,7 @@ static void tend(struct http *h)
 	}
 }
 
-/* What is polled for those who wait for replies: as many as it returns. */
+/* Fills in the descriptors to poll for connections that wait for replies; returns their number. */
 static unsigned int poll_replies(const struct http *h, struct pollfd *fds)
 {
 	const struct visitor *v;
@@ -827,7 +829,7 @@ void http_close(struct http *h)
 		if (v->wait == WAITS)
 			http_resume(v, HAS_WAITED_IN_VAIN);
 	if (h->daemon)
-		MHD_run(h->daemon); /* they are told */
+		MHD_run(h->daemon); /* wakes them */
 	if (h->daemon)
 		MHD_stop_daemon(h->daemon);
 	if (h->console)

@@ -84,7 +84,7 @@ static int send_all(struct relay *r, const char *user, const char *password)
 	explicit_bzero(hello, sizeof(hello));
 	if (sent < 0)
 		return -errno;
-	/* its end ends what was cut off, and a server without QUIT */
+	/* shutting down ends incomplete commands, and a server without QUIT */
 	return (size_t)sent == all && !shutdown(r->fd, SHUT_WR) ? 0 : -ENOBUFS;
 }
 

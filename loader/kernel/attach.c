@@ -2,10 +2,9 @@
 /*
  * The XDP program on an interface: attaching it, and watching that it stays.
  *
- * Anybody may take a program off, put another one there, or delete the interface, and nobody asks
- * xkvd.  So whenever links have changed, and each second, the place is looked at; what changed is
- * logged once, and where the place is free the program is put back.  Where somebody else's program
- * is, that stays.
+ * Any administrator may detach a program, attach another one, or delete the interface, without
+ * asking xkvd.  So whenever links have changed, and each second, xkvd checks the hook, logs each
+ * change once, and attaches the program again if the hook is free.  Another program stays.
  */
 #include "attach.h"
 
@@ -339,7 +338,7 @@ static int fail_other_xkv(const char *name, int fd, char *err, size_t err_len)
 		    o.pid);
 }
 
-/* Somebody else's program is there: whose it is decides what to do. */
+/* Another program is attached: what to do depends on which. */
 static int fail_taken(const char *name, int ifindex, char *err, size_t err_len)
 {
 	static const struct map_ids any;
@@ -409,7 +408,7 @@ int prog_tag(int fd, unsigned char tag[BPF_TAG_SIZE])
 	return 0;
 }
 
-/* That of this build's program.  Loads it, if nobody has, and notes it. */
+/* The tag of this build's program.  Loads it, if necessary, and notes the tag. */
 static int our_tag(const struct attach *a, unsigned char tag[BPF_TAG_SIZE])
 {
 	static const unsigned char unknown[BPF_TAG_SIZE];
@@ -694,7 +693,7 @@ void attach_look(struct attach *a)
 	now = attach_now_ms();
 	if (a->place != before || a->seen.ifindex != was) {
 		attach_tell(a, before);
-		/* It has been there for long: nobody takes it off time and again. */
+		/* It was attached for long: it is not detached repeatedly. */
 		if (now - a->attached_ms > WAIT_MOST_MS || a->place == PLACE_GONE)
 			a->wait_ms = WAIT_FIRST_MS;
 		a->retry_ms = before == PLACE_GONE ? now : now + a->wait_ms;

@@ -676,7 +676,7 @@ static int try_xdp(struct bpf *b, char *err, size_t err_len)
 		   : 0;
 }
 
-/* While a large transaction is going on, what is noted of it cannot be taken over. */
+/* The records of a large transaction in progress cannot be carried over. */
 static int load_in_use(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
 	int ret = -EINVAL;
@@ -712,7 +712,7 @@ int bpf_prepare(struct bpf *b, const struct config *cfg, char *err, size_t err_l
 	return ret;
 }
 
-/* Is what was prepared for still there, and what is to be replaced still without slots? */
+/* Are the pins those that were prepared for, and have the maps to replace still no slots? */
 static bool is_as_prepared(const struct bpf *b, const struct config *cfg)
 {
 	struct map_ids now;

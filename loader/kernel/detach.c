@@ -4,7 +4,7 @@
  * data.
  *
  * A program that is on an interface of another network namespace, or held by a link or a pin, goes
- * on answering, and acknowledges writes into maps that nobody could reach any more.  So the pins go
+ * on answering, and acknowledges writes into maps that can no longer be reached.  So the pins go
  * only when the kernel has no program left that uses the maps; else the sentence says where it is.
  */
 #include <dirent.h>
@@ -225,8 +225,8 @@ static int detach_interface(const struct map_ids *ids, const char *name, char *e
 }
 
 /*
- * Without maps, a program of xkv is taken off only if nobody has its maps, either: it acknowledges
- * writes that nobody will ever find.  1: it was there.
+ * Without maps, a program of xkv is detached only if its maps are not in use either: then its
+ * writes are lost.  1: it was there.
  */
 static int detach_orphan(const struct config *cfg, const char *name, char *err, size_t err_len)
 {
@@ -268,7 +268,10 @@ static int detach_everywhere(const struct map_ids *ids, char *err, size_t err_le
 	return ret < 0 ? ret : 0;
 }
 
-/* Without an interface it is not clear which program is meant: those that nobody has are named. */
+/*
+ * Without an interface it is not clear which program is meant: names those whose maps are not in
+ * use.
+ */
 static void name_orphans(void)
 {
 	static const struct map_ids any;

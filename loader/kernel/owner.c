@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Whose is an XDP program of xkv that does not use our maps?  Who has pinned its maps, or has them
- * open, goes on with them; where nobody does the program is an orphan, whose writes are lost.
+ * Who owns an XDP program of xkv that does not use our maps?  The process that has its maps open,
+ * or the directory with their pins; without either, the program is an orphan, whose writes are
+ * lost.
  */
 #include <dirent.h>
 #include <fcntl.h>

@@ -490,7 +490,7 @@ static int look_at_addresses(struct survey *v)
  *  - The rules that hold are not written to.  The others are read only by programs that began before `current` was
  *    last stored; those have ended when grace_wait() returns, however long they were interrupted.  It is called
  *    before the writing and not after the store, so that nothing depends on what a predecessor that was killed came to:
- *    one that died in the middle of the writing left rules that nobody reads.
+ * one that was killed while writing left rules that are not in force.
  *  - `current` is one word, and stored with release order after all of what it stands for.
  *
  * xkvd's own look-ups (rules_allows(), store_datagram()) are made by the thread that publishes, so

@@ -17,7 +17,7 @@
 
 #define NEW "_new" /* behind the name of a pin: the map that is about to take its place */
 
-/* The fields, of 64 bits, that refer to a slot which belongs to nobody else. */
+/* The 64-bit fields that hold the only reference to a slot. */
 static const char *const slot_field[BPF_MAPS] = {
 	[BPF_BATCH] = "prefilled",
 	[BPF_TXN] = "prefilled",

@@ -230,7 +230,8 @@ static int program_for(struct tcp_path *t, const struct attach *a)
 }
 
 /*
- * Lets the XDP program call ours.  Its map is pinned: the kernel empties one that nobody has open.
+ * Lets the XDP program call ours.  Its map is pinned: the kernel empties one that no process has
+ * open.
  */
 static int open_door(struct tcp_path *t, struct attach *a)
 {
@@ -266,7 +267,7 @@ static void shut_door(struct attach *a)
 	a->tcp_program = 0;
 }
 
-/* Attaches what is not there.  1: something was not; or -errno and *what. */
+/* Attaches missing programs.  1: one was missing; or -errno and *what. */
 static int attach_missing(struct tcp_path *t, struct attach *a, const char **what)
 {
 	bool missing;
@@ -331,7 +332,7 @@ bool tcp_path_look(struct tcp_path *t, struct attach *a)
 				    strerror(-ret));
 		shut_door(a);
 	}
-	a->tcp_failed = ret < 0; /* that is told once */
+	a->tcp_failed = ret < 0; /* logged once */
 	return served && ret;
 }
 

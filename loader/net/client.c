@@ -603,7 +603,7 @@ static bool is_owed(struct client *c, bool ends)
 	       (ex->owes && ex->owes(&c->caller, ends));
 }
 
-/* Was all executed that it has sent?  What is left is the begin of a command. */
+/* Were all its commands executed?  The rest of the input is an incomplete command. */
 static bool has_its_replies(struct client *c)
 {
 	return !c->queued && !c->paused && !c->caller.unsent && !(c->caller.ran & RUN_UNFINISHED) &&
@@ -680,9 +680,9 @@ void client_end_round(struct client *c)
 }
 
 /*
- * Whether the client has hung up while its commands take long: then nobody waits for the replies.
- * One that writes is finished nevertheless, as in Redis, which notices later that the client has
- * gone.
+ * Whether the client has hung up while its commands take long: then it does not wait for the
+ * replies.  One that writes is finished nevertheless, as in Redis, which notices later that the
+ * client has gone.
  */
 static bool is_abandoned(struct client *c)
 {

@@ -17,7 +17,7 @@ struct handshake {
 	struct connection conn; /* owned */
 	ev_io ready;
 	double since; /* by monotonic_seconds() */
-	bool runs;    /* in step(), which gives locks back: nobody else may touch it */
+	bool runs;    /* in step(), which releases locks: no other code may touch it */
 };
 
 static void log_failure(struct worker *w, const struct connection *conn, const char *why)

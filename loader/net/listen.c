@@ -102,7 +102,7 @@ static void connection_of(struct connection *conn, const struct listener *l, int
 	}
 }
 
-/* Handshakes take the room that clients leave, and give way to whoever comes later. */
+/* Handshakes take the places that clients leave free, and are closed for newer connections. */
 static bool listen_has_room(struct server *s)
 {
 	unsigned int clients = server_client_count(s), count = clients;

@@ -290,7 +290,7 @@ int server_configure(struct server *s, const struct config_pair *pairs, unsigned
 	return 0;
 }
 
-/* One who has just added a user for a dashboard has to learn that, and how to get it back. */
+/* An operator who has just added a user for a dashboard has to learn that, and how to undo it. */
 static void say_udp(const char *user)
 {
 	if (!user)

@@ -76,7 +76,7 @@ static bool has_output_method(void)
 	return true;
 }
 
-/* Whether nothing is held any more.  Else errno says why: EAGAIN, or what has broken `conn`. */
+/* Were all kept bytes sent?  Else errno says why not: EAGAIN, or the error of `conn`. */
 static bool send_held(struct connection *conn)
 {
 	struct held *h = conn->held;
@@ -341,8 +341,8 @@ SSL_CTX *tls_client_context_new(const struct config *cfg, char *err, size_t err_
 #define HELD_MAX (20 << 10)
 
 /*
- * What has come of a call that failed, as errno: EAGAIN if it waits for the socket, EPROTO if TLS
- * failed.  Returns what the transport's function does.
+ * The result of a failed call, as errno: EAGAIN if it waits for the socket, EPROTO if TLS failed.
+ * Returns what the transport's function does.
  */
 static ssize_t outcome(struct connection *conn, bool reading)
 {
@@ -373,7 +373,7 @@ static ssize_t outcome(struct connection *conn, bool reading)
 
 static bool is_broken(struct connection *conn)
 {
-	ERR_clear_error(); /* SSL_get_error() looks at it, whoever left something there */
+	ERR_clear_error(); /* SSL_get_error() reads it, whichever call left an error there */
 	errno = conn->broken;
 	return conn->broken;
 }

@@ -259,7 +259,7 @@ static bool may_wait(const char *request, size_t len)
 	       is_durable(request);
 }
 
-/* Does the reply say what has become of a change, or (`reads`) anything of the data? */
+/* Does the reply report a change, or (`reads`) any data? */
 static bool tells(const char *reply, size_t len, bool reads)
 {
 	size_t at = sizeof(struct xkv_hdr);
@@ -418,7 +418,7 @@ static void udp_hold(struct udp *udp, struct udp_kept *d, uint64_t position, boo
 	udp->held_bytes += sizeof(*d) + d->len;
 }
 
-/* If the log has ended, nobody can say what was asked for: there is no reply. */
+/* If the log was switched off, the change cannot be confirmed: there is no reply. */
 static bool waits_on(const struct udp_kept *d)
 {
 	if (d->durable)

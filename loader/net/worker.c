@@ -18,22 +18,22 @@
 
 #define SLICE_NS    1000000
 #define STACK_BYTES (8 << 20)
-#define STAND_BACK  1000 /* calls of sched_yield(), some 0.2 us each if nobody else is ready */
+#define STAND_BACK  1000 /* calls of sched_yield(), some 0.2 us each if no other thread is ready */
 #define UNSENT_MAX  (256 << 10) /* bytes of replies that wait for other clients */
 
 /* --- threads --- */
 
 static _Thread_local struct worker *self;
 
-/* Does somebody wait for all locks? */
+/* Does a worker wait for all locks? */
 static bool others_wait(const struct server *s)
 {
 	return __atomic_load_n(&s->waiting, __ATOMIC_RELAXED);
 }
 
 /*
- * Behind those who want all locks: while workers are never idle, these would else wait for long for
- * the last one.
+ * After workers that want all locks: while workers are never idle, these would otherwise wait long
+ * for the last one.
  */
 static void take_own(struct worker *w)
 {
@@ -114,7 +114,7 @@ void worker_return(struct worker *w)
 
 /*
  * A worker whose clients always need all locks would have them again before anybody who waits for
- * them is awake: so it stands back once in a round, until somebody had them.
+ * them is awake: so it stands back once in a round, until another one had them.
  */
 static void before_wait(struct ev_loop *loop)
 {

@@ -47,7 +47,7 @@ void backlog_resize(struct backlog *b, size_t size)
 	backlog_forget(b);
 	if (size >= ALIGNMENT)
 		backlog_begin(b, size);
-	b->grown = true; /* who waits is told */
+	b->grown = true; /* wakes waiting callers */
 	backlog_wake(b);
 }
 

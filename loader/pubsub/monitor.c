@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * MONITOR: clients that are told of each command that another client has executed over TCP.  As in
- * Redis, commands that fail are among them, those that were not executed (unknown, wrong number of
- * arguments) and administrative ones are not.  A transaction is told of when it is committed, so of
+ * MONITOR: sends clients each command that another client has executed over TCP.  As in Redis,
+ * commands that fail are among them, those that were not executed (unknown, wrong number of
+ * arguments) and administrative ones are not.  A transaction is shown when it is committed, so of
  * one that is repeated only the last try, unless it is very long.
  */
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "database/database.h"
 #include "net/client.h"
 
-#define HELD_MAX (4 << 20) /* bytes of lines of a try: beyond, they are told before its end */
+#define HELD_MAX (4 << 20) /* bytes of lines of a try: beyond that, they are sent before its end */
 
 /* A line about a command of a transaction that is not committed yet. */
 struct held_line {
@@ -138,7 +138,7 @@ void monitor_tell(struct caller *c, unsigned int db, const struct command *cmd, 
 	if (!line || monitor_hold(transaction_of(c)->lines, line))
 		return;
 	if (transaction_of(c)->lines)
-		monitor_release(c, true); /* what was before it */
+		monitor_release(c, true); /* the lines before it */
 	if (c->session.monitor)
 		commands_flush(c); /* its reply comes before the line about it */
 	monitor_write(c->srv, line);

@@ -9,7 +9,7 @@
 #include "pubsub/changes.h"
 #include "database/database.h"
 
-/* Who is told, and what of. */
+/* The channels and events of a change. */
 struct notice {
 	struct server *srv;
 	unsigned int wanted; /* enum notify */

@@ -308,7 +308,7 @@ static void change(struct caller *c, enum topic_kind kind, bool on, const struct
 		confirm(c, kind, on, name->ptr, name->len);
 }
 
-/* Within a slice, and while the client reads what it is told. */
+/* Within a slice, and while the client reads its messages. */
 static bool may_go_on(struct caller *c)
 {
 	return worker_slice_left(c->worker) && reply_to(c)->out.bytes <= PAUSE_ABOVE;
@@ -326,7 +326,7 @@ static bool change_step(struct caller *c)
 	return true;
 }
 
-/* Keyspace events of the commands before are for those who were subscribed then. */
+/* Keyspace events of earlier commands are for clients that were subscribed then. */
 static void tell_changes(struct caller *c)
 {
 	if (!transaction_of(c)->in_exec)

@@ -51,7 +51,7 @@ int carry_put(struct store_ctx *ctx, const struct carried *e)
 	return ret ? ret : lookup_stamp(ctx->st, e, out.version);
 }
 
-/* ---- what is not there any more -------------------------------------------- */
+/* ---- parts that no longer exist -------------------------------------------- */
 
 struct prune {
 	struct store_ctx *ctx; /* its requests are used while keys are reported: see flush_one() */

@@ -213,7 +213,7 @@ static int feed_begin(struct store *st, uint64_t *given_up)
 	return ret;
 }
 
-/* A reader begins behind all changes that may have missed that somebody listens. */
+/* A reader begins after all changes that may not have noticed it. */
 static int reader_begin(struct store *st, struct feed_reader *r)
 {
 	int ret = feed_begin(st, &r->given_up);
@@ -286,7 +286,7 @@ int feed_open(struct store *st, const char *name, struct feed_reader **out, bool
 	return ret;
 }
 
-/* Nobody listens any more: what is left in the ring is of no use. */
+/* The last reader is gone: the rest of the ring is useless. */
 static void feed_rest(struct store *st)
 {
 	feed_switch(st, 0);
@@ -461,7 +461,7 @@ static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 	return ret;
 }
 
-/* The feed was given up since it began: what is not read is out of date, its slots are reused. */
+/* The feed was given up since it began: unread records are stale, their slots may be reused. */
 static bool is_given_up(const struct feed_reader *r)
 {
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -489,7 +489,7 @@ static bool is_for(const struct feed_reader *r, const struct xkv_feed_record *re
 	       (rec->what == XKV_FEED_BEFORE && r->place->flags & XKV_READER_BEFORE);
 }
 
-/* Bytes of the next record, 0 if there is none yet, or if it is not complete. */
+/* Bytes of the next record, 0 if there is none yet, or if it is incomplete. */
 static uint32_t next_bytes(const struct feed_reader *r)
 {
 	struct xkv_feed *ring = r->st->feed.ring;

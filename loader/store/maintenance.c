@@ -66,7 +66,7 @@ static struct slots slots_of(const struct store *st, unsigned int class)
 	};
 }
 
-/* Free slots that somebody was promised; units, for large values. */
+/* Free slots that are promised to a waiter; units, for large values. */
 static unsigned int promised(const struct store *st, unsigned int class)
 {
 	return st->maint.promised[class] + st->maint.room.kept[class];
@@ -503,7 +503,7 @@ bool class_has(struct store *st, unsigned int class, unsigned int count)
 }
 
 /*
- * What somebody waits for: slots of a class, or units for a large value; or for all those large
+ * What requests wait for: slots of a class, or units for a large value; or for all those large
  * values, of which the largest has `count` units.
  */
 struct wanted {

@@ -243,7 +243,7 @@ static int set_value(struct overlay *o, struct overlay_entry *e, const void *val
 		return o->error = -ENOMEM;
 	count_value(o, e, len);
 	if (len)
-		memmove(room, value, len); /* it may be what was read from here */
+		memmove(room, value, len); /* it may be a value read from here */
 	if (!fits)
 		free(e->value);
 	e->value = room;
@@ -269,7 +269,7 @@ static int take_read(struct store_ctx *ctx, struct overlay *o, struct overlay_en
 	return 0;
 }
 
-/* Is all that an operation needs known?  What was written is, even if it was never read. */
+/* Are the fields known that an operation needs?  Written ones are, even if they were never read. */
 static bool is_known(const struct overlay_entry *e, bool value)
 {
 	if (e->expected == XKV_TXN_ANY && e->action == XKV_TXN_CHECK)
@@ -555,7 +555,9 @@ static void tell_change(struct overlay *o, const struct overlay_entry *e, const 
 
 /* ---- an operation ---------------------------------------------------------- */
 
-/* A SET without a condition or result writes without having read, if nobody wants to know more. */
+/*
+ * A SET without a condition or result writes without reading, if no listener needs the old entry.
+ */
 static bool is_blind(const struct overlay *o, const struct store_op *op)
 {
 	return op->opcode == XKV_OP_SET && !op->flags && !o->listens;

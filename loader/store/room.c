@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Room for a change that needs much of it, made while others are served: whoever makes the change
- * asks, lets others run, and begins again when it is told that the maintenance thread has made the
- * room.  One has its turn at a time.  What was made for it is kept from other large changes, and
- * from what returns memory, until it is done.  Single writes may take some of it meanwhile; what is
- * missing then, the change makes room for as it would without all this.
+ * Room for a change that needs much of it, made while other clients are served: the change asks for
+ * room, lets others run, and starts again when the maintenance thread has made the room.  One
+ * change has its turn at a time.  Its room is not given to other large changes, and not returned to
+ * the kernel, until it is done.  Single writes may take some of it meanwhile; then the change makes
+ * the missing room as it would without all this.
  */
 #include <errno.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static bool is_too_much(const struct store *st, const struct room_want *want)
 	return st->maxmemory && bytes > st->maxmemory;
 }
 
-/* `others`: beside what is kept for somebody else. */
+/* `others`: beside the room that is kept for another one. */
 static bool is_there(struct store *st, const struct room_want *want, bool others)
 {
 	const struct room *r = &st->maint.room;

@@ -641,7 +641,7 @@ int store_txn_commit(struct store_ctx *ctx)
 	return store_txn_commit_reads(ctx, NULL, NULL);
 }
 
-/* What it has changed is not told, what it has noted is. */
+/* Its changes are not reported, its notes are. */
 static void tell_notes(const struct store_ctx *ctx)
 {
 	const struct feed *feed = &ctx->st->feed;

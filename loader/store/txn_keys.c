@@ -154,7 +154,7 @@ int txn_keys_grow(struct store *st, unsigned int count)
 	return -ENOSPC;
 }
 
-/* Nobody uses its keys any more.  False: it holds slots. */
+/* Its keys are no longer used.  False: it holds slots. */
 static bool chunk_unmap(struct store *st)
 {
 	unsigned int first = st->txn_room - XKV_TXN_CHUNK;

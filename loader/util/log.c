@@ -127,7 +127,7 @@ static size_t text_line(char *line, enum log_level level, const char *text)
 	return head + len;
 }
 
-/* Bytes of the UTF-8 character that begins here; 0: it is none. */
+/* Bytes of the UTF-8 character that begins here; 0: not a valid one. */
 static unsigned int utf8_bytes(const unsigned char *p)
 {
 	unsigned int n = *p < 0x80   ? 1

@@ -93,8 +93,8 @@ static void __attribute__((format(printf, 2, 3))) add(struct text *t, const char
 }
 
 /*
- * Behind a backslash, what would end a label or a line.  Both formats are UTF-8, and whoever sends
- * errors to himself chooses bytes of labels: what is not ASCII stands there as \\xHH.
+ * Behind a backslash, what would end a label or a line.  Both formats are UTF-8, and clients can
+ * choose bytes of labels by causing errors: bytes that are not ASCII are written as \\xHH.
  */
 static void add_escaped(struct text *t, const char *text)
 {
