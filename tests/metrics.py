@@ -70,7 +70,7 @@ def page():
         "What `/metrics` has; [operations.md](operations.md#prometheus) says how to get it. Figures",
         "that INFO has, too, have the names that redis_exporter gives them, but for those that promtool",
         "does not accept. Of type *unknown* are counters of Redis without `_total` in their names. A",
-        "metric without samples is not there: commands that nobody called, a log that is off.",
+        "metric without samples is not there: commands without calls, a log that is off.",
         "",
         "This page is made by `tests/metrics.py`.",
     ]

@@ -145,11 +145,11 @@ static void clients_section(struct metrics *m, struct server *s)
 		{ "maxclients", GAUGE(s->cfg->maxclients), "redis_max_clients", "clients that may be connected (maxclients)" },
 		{ NULL, GAUGE(s->cfg->maxclients), "redis_config_maxclients", "the directive maxclients" },
 		{ "client_recent_max_input_buffer", GAUGE(input), "redis_client_recent_max_input_buffer_bytes", "the largest input of a client that is not executed yet" },
-		{ "client_recent_max_output_buffer", GAUGE(output), "redis_client_recent_max_output_buffer_bytes", "the most that a client has left unread" },
+		{ "client_recent_max_output_buffer", GAUGE(output), "redis_client_recent_max_output_buffer_bytes", "the largest unread output of a client" },
 		{ "blocked_clients", GAUGE(blocked), "redis_blocked_clients", "clients that wait in WAITAOF" },
 		{ "tracking_clients", GAUGE(tracking_clients(s)), "redis_tracking_clients", "clients with CLIENT TRACKING" },
 		{ "clients_in_timeout_table", NONE("redis_clients_in_timeout_table") },
-		{ "pubsub_clients", GAUGE(pubsub), "redis_pubsub_clients", "clients that have subscribed to something" },
+		{ "pubsub_clients", GAUGE(pubsub), "redis_pubsub_clients", "clients with subscriptions" },
 		{ "watching_clients", GAUGE(watching), "redis_watching_clients", "clients that WATCH keys" },
 	};
 
@@ -251,13 +251,13 @@ static void allocator_figures(struct metrics *m, const struct memory_figures *f)
 {
 	uint64_t mapped = f->rss > f->heap ? f->heap : f->rss;
 	const struct figure figures[] = {
-		{ "allocator_allocated", GAUGE(f->heap_used), "redis_allocator_allocated_bytes", "of the daemon's heap, in use" },
+		{ "allocator_allocated", GAUGE(f->heap_used), "redis_allocator_allocated_bytes", "the part of the daemon's heap in use" },
 		{ "allocator_active", GAUGE(f->heap), "redis_allocator_active_bytes", "the daemon's heap" },
-		{ "allocator_resident", GAUGE(mapped), "redis_allocator_resident_bytes", "of the daemon's heap, at most so much is in memory" },
-		{ "allocator_frag_ratio", REAL(ratio(f->heap, f->heap_used), 2), "redis_allocator_frag_ratio", "the daemon's heap, divided by what of it is in use" },
-		{ "allocator_frag_bytes", GAUGE(f->heap - f->heap_used), "redis_allocator_frag_bytes", "of the daemon's heap, not in use" },
-		{ "allocator_rss_ratio", REAL(ratio(mapped, f->heap), 2), "redis_allocator_rss_ratio", "what of the daemon's heap is in memory, divided by the heap" },
-		{ "allocator_rss_bytes", GAUGE(mapped - f->heap), "redis_allocator_rss_bytes", "what of the daemon's heap is in memory, minus the heap" },
+		{ "allocator_resident", GAUGE(mapped), "redis_allocator_resident_bytes", "the most of the daemon's heap that can be resident" },
+		{ "allocator_frag_ratio", REAL(ratio(f->heap, f->heap_used), 2), "redis_allocator_frag_ratio", "the daemon's heap, divided by its part in use" },
+		{ "allocator_frag_bytes", GAUGE(f->heap - f->heap_used), "redis_allocator_frag_bytes", "the part of the daemon's heap not in use" },
+		{ "allocator_rss_ratio", REAL(ratio(mapped, f->heap), 2), "redis_allocator_rss_ratio", "the resident part of the daemon's heap, divided by the heap" },
+		{ "allocator_rss_bytes", GAUGE(mapped - f->heap), "redis_allocator_rss_bytes", "the resident part of the daemon's heap, minus the heap" },
 		{ "rss_overhead_ratio", REAL(ratio(f->rss, mapped), 2), "redis_rss_overhead_ratio", "memory of the process, divided by that of its heap" },
 		{ "rss_overhead_bytes", GAUGE(f->rss - mapped), "redis_rss_overhead_bytes", "memory of the process, minus that of its heap" },
 	};
@@ -287,7 +287,7 @@ static void memory_section(struct metrics *m, struct server *s)
 		{ NULL, GAUGE(s->cfg->maxmemory), "redis_config_maxmemory", "the directive maxmemory" },
 		{ "maxmemory_policy", TEXT(config_policy_name(s->cfg->maxmemory_policy)) },
 		{ "mem_fragmentation_ratio", REAL(ratio(f.rss, f.used), 2), "redis_mem_fragmentation_ratio", "memory of the process, divided by that of the store" },
-		{ "mem_fragmentation_bytes", GAUGE(f.rss - f.used), "redis_mem_fragmentation_bytes", "what the daemon takes beside the store" },
+		{ "mem_fragmentation_bytes", GAUGE(f.rss - f.used), "redis_mem_fragmentation_bytes", "memory of the daemon beside the store" },
 		{ "mem_allocator", TEXT("libc") },
 		{ "mem_not_counted_for_evict", NONE("redis_mem_not_counted_for_eviction_bytes") },
 		{ "mem_replication_backlog", NONE("redis_mem_replication_backlog_bytes") },
@@ -317,13 +317,13 @@ static void log_on_figures(struct metrics *m, struct server *s, const struct wri
 	const struct figure figures[] = {
 		{ "aof_current_size", GAUGE(info->size), "redis_aof_current_size_bytes", "bytes of the write log" },
 		{ "aof_base_size", GAUGE(info->size_at_base), "redis_aof_base_size_bytes", "bytes of the write log when its base was new" },
-		{ "aof_pending_rewrite", GAUGE(info->waits_for_base), "redis_aof_pending_rewrite", "1: the log is none yet, its first base is being written" },
+		{ "aof_pending_rewrite", GAUGE(info->waits_for_base), "redis_aof_pending_rewrite", "1: the first base of the log is being written" },
 		{ "aof_buffer_length", NONE("redis_aof_buffer_length") },
-		{ "aof_pending_bio_fsync", GAUGE(info->syncing), "redis_aof_pending_bio_fsync", "1: the disk is taking what was written" },
-		{ "aof_delayed_fsync", COUNT(info->delayed), "redis_aof_delayed_fsync", "how often the disk has taken longer than a second" },
+		{ "aof_pending_bio_fsync", GAUGE(info->syncing), "redis_aof_pending_bio_fsync", "1: a sync of the log is in progress" },
+		{ "aof_delayed_fsync", COUNT(info->delayed), "redis_aof_delayed_fsync", "syncs of the log that took longer than a second" },
 		{ "xkv_log_error", TEXT(info->error) },
 		{ "xkv_log_late_ms", GAUGE(info->late_ns / 1000000) },
-		{ NULL, GAUGE((double)info->late_ns / 1e9), "xkv_log_late_seconds", "for how long the disk has not taken the write log, if writes have to wait for that" },
+		{ NULL, GAUGE((double)info->late_ns / 1e9), "xkv_log_late_seconds", "for how long the write log has not reached the disk, if writes wait for that" },
 		{ "xkv_log_waiting", GAUGE(waiting), "xkv_log_waiting_clients", "clients whose writes wait for the disk" },
 		{ "xkv_log_waiting_udp", GAUGE(s->udp ? s->udp->held_count : 0), "xkv_log_waiting_replies", "replies over UDP that wait for the disk" },
 		{ "xkv_log_head", COUNT(feed_head(s->store)), "xkv_log_head_bytes_total", "position of the last change in the change feed" },
@@ -407,10 +407,10 @@ static void traffic_figures(struct metrics *m, const struct server *s, const uin
 		{ "udp_operations_xkvd", COUNT(st[STAT_UDP_XKVD]), "xkv_udp_operations_xkvd_total", "operations over UDP that the driver left to xkvd" },
 		{ "udp_dropped_late", COUNT(st[STAT_UDP_LATE]), "xkv_udp_dropped_late_total", "datagrams that waited for too long in xkvd's socket" },
 		{ "udp_dropped_crowded", COUNT(st[STAT_UDP_CROWDED]), "xkv_udp_dropped_crowded_total", "datagrams that were dropped because too many replies wait for the disk" },
-		{ "udp_dropped_source", COUNT(st[STAT_UDP_SOURCE]), "xkv_udp_dropped_source_total", "datagrams that claim to come from ourselves" },
+		{ "udp_dropped_source", COUNT(st[STAT_UDP_SOURCE]), "xkv_udp_dropped_source_total", "datagrams with our own source address" },
 		{ "instantaneous_ops_per_sec", REAL(s->operations.per_second, 0), "redis_instantaneous_operations_per_second", "commands and operations in the last second" },
-		{ "total_net_input_bytes", COUNT(st[STAT_BYTES_IN]), "redis_net_input_bytes_total", "bytes that came over TCP" },
-		{ "total_net_output_bytes", COUNT(st[STAT_BYTES_OUT]), "redis_net_output_bytes_total", "bytes that were sent over TCP" },
+		{ "total_net_input_bytes", COUNT(st[STAT_BYTES_IN]), "redis_net_input_bytes_total", "bytes received over TCP" },
+		{ "total_net_output_bytes", COUNT(st[STAT_BYTES_OUT]), "redis_net_output_bytes_total", "bytes sent over TCP" },
 		{ "instantaneous_input_kbps", REAL(s->input.per_second / 1024, 2) },
 		{ "instantaneous_output_kbps", REAL(s->output.per_second / 1024, 2) },
 		{ "rejected_connections", COUNT(st[STAT_REJECTED]), "redis_rejected_connections_total", "connections that were refused, by maxclients or by their address" },
@@ -481,7 +481,7 @@ static void stats_section(struct metrics *m, struct server *s)
 		{ "evicted_clients", COUNT(st[STAT_EVICTED_CLIENTS]), "redis_evicted_clients_total", "clients that maxmemory-clients has closed" },
 		{ "client_query_buffer_limit_disconnections", COUNT(st[STAT_QUERY_CLOSED]), "redis_client_query_buffer_limit_disconnections_total", "clients that sent too long a command" },
 		{ "client_output_buffer_limit_disconnections", COUNT(st[STAT_OUTPUT_CLOSED]), "redis_client_output_buffer_limit_disconnections_total", "clients that left too much unread" },
-		{ "protocol_errors", COUNT(st[STAT_PROTOCOL_ERRORS]), "xkv_protocol_errors_total", "clients that sent no RESP" },
+		{ "protocol_errors", COUNT(st[STAT_PROTOCOL_ERRORS]), "xkv_protocol_errors_total", "clients whose input was not RESP" },
 		{ "transaction_conflicts", COUNT(st[STAT_CONFLICTS]), "xkv_transaction_conflicts_total", "transactions that had to run again, because another client changed a key" },
 		{ "threads_alone_usec", NSEC(st[STAT_ALONE_NS]), "xkv_threads_alone_seconds_total", "time in which one thread had to be alone, for a command that is not about one key" },
 		{ "acl_access_denied_auth", COUNT(st[STAT_ACL_AUTH]), "redis_acl_access_denied_auth_total", "logins that were refused" },
@@ -489,8 +489,8 @@ static void stats_section(struct metrics *m, struct server *s)
 		{ "acl_access_denied_key", COUNT(st[STAT_ACL_KEY]), "redis_acl_access_denied_key_total", "keys that users had no right to" },
 		{ "acl_access_denied_channel", COUNT(st[STAT_ACL_CHANNEL]), "redis_acl_access_denied_channel_total", "channels that users had no right to" },
 		{ "total_error_replies", COUNT(measure_errors_of(s).total), "redis_total_error_replies", "replies over TCP that were errors" },
-		{ "total_reads_processed", COUNT(st[STAT_READS]), "redis_total_reads_processed", "system calls that brought something from a client" },
-		{ "total_writes_processed", COUNT(st[STAT_WRITES]), "redis_total_writes_processed", "system calls that sent something to a client" },
+		{ "total_reads_processed", COUNT(st[STAT_READS]), "redis_total_reads_processed", "system calls that read from a client" },
+		{ "total_writes_processed", COUNT(st[STAT_WRITES]), "redis_total_writes_processed", "system calls that wrote to a client" },
 	};
 
 	traffic_figures(m, s, st);
@@ -702,7 +702,7 @@ static void batch_figures(struct metrics *m, const struct server *s)
 		{ "xkv_batch_packets", COUNT(st.packets), "xkv_batch_packets_total", "packets that were served in bulks (batched mode)" },
 		{ "xkv_batch_mean", REAL(st.runs ? (double)st.packets / (double)st.runs : 0, 1), "xkv_batch_mean_packets", "packets of a bulk, on average" },
 		{ NULL, COUNT(st.runs), "xkv_batch_runs_total", "bulks that were served (batched mode)" },
-		{ "xkv_batch_general", COUNT(st.general), "xkv_batch_general_packets_total", "packets of bulks that the fast path left to the general one" },
+		{ "xkv_batch_general", COUNT(st.general), "xkv_batch_general_packets_total", "packets of bulks that took the slow path" },
 		{ "xkv_batch_lost", COUNT(st.lost), "xkv_batch_lost_packets_total", "packets that the kernel dropped before their bulk was served" },
 	};
 
@@ -749,7 +749,7 @@ static void interface_figures(struct metrics *m, const struct server *s, unsigne
 	const struct figure figures[] = {
 		{ s->opt.attach_count > 1 ? name : NULL, TEXT(line) },
 		{ NULL, GAUGE(a->attached), "xkv_attached", "1: the XDP program is on the interface" },
-		{ NULL, GAUGE(a->program), "xkv_program_id", "the kernel's number of the XDP program; 0: none" },
+		{ NULL, GAUGE(a->program), "xkv_program_id", "id of the XDP program; 0: none" },
 	};
 	const struct figure place[] = {
 		{ NULL, LABELS, "xkv_attachment_info", "where the XDP program is, in which mode, and what closes UDP" },
@@ -819,7 +819,7 @@ static void memory_parts(struct metrics *m, struct server *s)
 	for (unsigned int i = 0; i < STORE_PARTS; i++) {
 		const struct label labels[] = { { "part", parts[i].name }, {} };
 		const struct figure figures[] = {
-			{ NULL, GAUGE(parts[i].bytes), "xkv_memory_bytes", "memory of the store, by what it is for" },
+			{ NULL, GAUGE(parts[i].bytes), "xkv_memory_bytes", "memory of the store, by purpose" },
 		};
 
 		metrics_show(m, NULL, labels, figures);

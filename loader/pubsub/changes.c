@@ -320,12 +320,12 @@ void changes_metrics(struct metrics *m, const struct server *s)
 		listener_counts(ch->listener, &told, &lost);
 	/* clang-format off */
 	const struct figure figures[] = {
-		{ "xkv_feed_listens", GAUGE(ch->listener != NULL), "xkv_feed_listens", "1: keyspace events or CLIENT TRACKING want changes" },
+		{ "xkv_feed_listens", GAUGE(ch->listener != NULL), "xkv_feed_listens", "1: keyspace events or CLIENT TRACKING need changes" },
 		{ "xkv_feed_unread_bytes", GAUGE(ch->listener ? unread : 0) },
 		{ NULL, GAUGE(unread), "xkv_feed_unread_bytes", "bytes of the change feed that its slowest reader has not read" },
-		{ "xkv_feed_waits", COUNT(refused), "xkv_feed_waits_total", "changes that found no room in the feed, and were tried again" },
-		{ "xkv_feed_lost", COUNT(ch->lost + lost), "xkv_feed_lost_changes_total", "changes that nobody was told of, since the event loop was busy for too long" },
-		{ "xkv_feed_given_up", COUNT(feed_given_up(s->store)), "xkv_feed_given_up_total", "times that the feed was full while xkvd was gone, or stood still" },
+		{ "xkv_feed_waits", COUNT(refused), "xkv_feed_waits_total", "changes that found no room in the feed, and were retried" },
+		{ "xkv_feed_lost", COUNT(ch->lost + lost), "xkv_feed_lost_changes_total", "changes that were lost to clients, since the event loop was busy for too long" },
+		{ "xkv_feed_given_up", COUNT(feed_given_up(s->store)), "xkv_feed_given_up_total", "how often the feed was full while xkvd was gone or stopped" },
 	};
 	/* clang-format on */
 	metrics_show(m, NULL, NULL, figures);
