@@ -118,6 +118,17 @@ static bool is_open(const struct xkv_feed_reader *place)
 	return place->name[0];
 }
 
+/* One thread may set or clear a flag while others look at another one. */
+static bool has_flag(const struct xkv_feed_reader *place, uint64_t flag)
+{
+	return __atomic_load_n(&place->flags, __ATOMIC_RELAXED) & flag;
+}
+
+static void set_flag(struct xkv_feed_reader *place, uint64_t flag)
+{
+	__atomic_fetch_or(&place->flags, flag, __ATOMIC_RELEASE);
+}
+
 /* What the readers want to be recorded, and one more that begins and may want anything. */
 static uint8_t feed_wanted(const struct xkv_feed *ring, bool one_more)
 {
@@ -125,13 +136,13 @@ static uint8_t feed_wanted(const struct xkv_feed *ring, bool one_more)
 	bool values = one_more;
 
 	for (int i = 0; i < XKV_FEED_READERS; i++) {
-		uint64_t flags = ring->reader[i].flags;
+		const struct xkv_feed_reader *place = &ring->reader[i];
 
-		if (!is_open(&ring->reader[i]))
+		if (!is_open(place))
 			continue;
-		before |= flags & XKV_READER_BEFORE ? XKV_RECORD_BEFORE : 0;
-		all |= flags & XKV_READER_ONLY ? 0 : XKV_RECORD_ALL;
-		values |= !(flags & XKV_READER_KEYS);
+		before |= has_flag(place, XKV_READER_BEFORE) ? XKV_RECORD_BEFORE : 0;
+		all |= has_flag(place, XKV_READER_ONLY) ? 0 : XKV_RECORD_ALL;
+		values |= !has_flag(place, XKV_READER_KEYS);
 	}
 	return all | before | (values || !(all | before) ? 0 : XKV_RECORD_KEYS);
 }
@@ -373,10 +384,10 @@ static int read_large(struct feed_reader *r, const struct xkv_feed_record *rec, 
 								  : rec->value_len;
 		most = out->value_len < most ? out->value_len : most;
 		out->value = (const char *)(slot + 1) + XKV_PADDED(rec->key_len);
-		ret = !(r->place->flags & XKV_READER_ENDS) || large_room(&r->large, most) ? 0
+		ret = !has_flag(r->place, XKV_READER_ENDS) || large_room(&r->large, most) ? 0
 											  : -ENOMEM;
 	}
-	if (!ret && (r->place->flags & XKV_READER_ENDS))
+	if (!ret && has_flag(r->place, XKV_READER_ENDS))
 		out->value = memcpy(r->large.bytes, out->value, most);
 	pages_release(r->st);
 	return ret;
@@ -430,7 +441,7 @@ static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 	bool before = rec->what == XKV_FEED_BEFORE;
 	bool has_value =
 		before || (rec->what <= XKV_CHANGE_OVERWRITE && !(rec->flags & XKV_FEED_LEAN));
-	bool wanted = has_value && (before || !(r->place->flags & XKV_READER_KEYS));
+	bool wanted = has_value && (before || !has_flag(r->place, XKV_READER_KEYS));
 	int ret = 0;
 
 	*out = (struct feed_change){
@@ -486,7 +497,7 @@ static int begin_again(struct feed_reader *r)
 static bool is_for(const struct feed_reader *r, const struct xkv_feed_record *rec)
 {
 	return rec->what <= XKV_CHANGE_EXPIRE ||
-	       (rec->what == XKV_FEED_BEFORE && r->place->flags & XKV_READER_BEFORE);
+	       (rec->what == XKV_FEED_BEFORE && has_flag(r->place, XKV_READER_BEFORE));
 }
 
 /* Bytes of the next record, 0 if there is none yet, or if it is incomplete. */
@@ -541,13 +552,13 @@ int feed_next(struct feed_reader *r, struct feed_change *out)
 
 void feed_ends_with_xkvd(struct feed_reader *r)
 {
-	r->place->flags |= XKV_READER_ENDS;
+	set_flag(r->place, XKV_READER_ENDS);
 }
 
 static int feed_ask(struct feed_reader *r, uint64_t flags)
 {
 	pthread_mutex_lock(&r->st->feed.opening);
-	r->place->flags |= flags;
+	set_flag(r->place, flags);
 	feed_follow(r->st);
 	pthread_mutex_unlock(&r->st->feed.opening);
 	return flags & XKV_READER_BEFORE ? programs_wait(r->st) : 0;
@@ -595,7 +606,7 @@ bool feed_seek(struct feed_reader *r, uint64_t position)
 void feed_break(struct feed_reader *r, bool broken)
 {
 	if (broken)
-		__atomic_fetch_or(&r->place->flags, XKV_READER_BROKEN, __ATOMIC_RELEASE);
+		set_flag(r->place, XKV_READER_BROKEN);
 	else
 		__atomic_fetch_and(&r->place->flags, ~(uint64_t)XKV_READER_BROKEN,
 				   __ATOMIC_RELEASE);
@@ -603,7 +614,7 @@ void feed_break(struct feed_reader *r, bool broken)
 
 bool feed_is_broken(const struct feed_reader *r)
 {
-	return r->place->flags & XKV_READER_BROKEN;
+	return has_flag(r->place, XKV_READER_BROKEN);
 }
 
 uint64_t feed_position(const struct feed_reader *r)
