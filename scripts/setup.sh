@@ -94,6 +94,9 @@ packages lintian       checks them
 packages rpm           rpmbuild (make rpm)
 packages rpmlint       checks these
 packages mmdebstrap    a clean root to install them in
+packages ?buildah      builds the container image (make image)
+packages ?podman       runs it, by the next one
+packages ?runc         as Kubernetes would
 browser ?chromium        the web console is tried in it
 browser ?chromium-driver drives it
 browser ?python3-selenium for the test

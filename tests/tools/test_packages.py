@@ -13,10 +13,11 @@ import shutil
 import subprocess
 import tarfile
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
-from conftest import PREFIX, ROOT, free_port, run, wait_for
+from conftest import BUILD, PREFIX, ROOT, free_port, run, wait_for
 
 SUITE = re.search(r"VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text()).group(1)
 ENV = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
@@ -261,9 +262,35 @@ def buildah(tmp_path_factory):
     return call
 
 
+def runs_by_podman(podman, image, place):
+    """With the options that docs/operations.md names, in a container of runc."""
+    port, web, pins = free_port(), free_port(), f"/sys/fs/bpf/xkv-{PREFIX}-podman"
+    (place / "xkvd.conf").write_text(
+        f"port {port}\nhttp-port {web}\npin-dir {pins}\ndir /var/lib/xkv\nmax-keys 10000\n")
+    (place / "data").mkdir()
+    argv = ["--network", "host", "--cap-drop", "ALL", "--cap-add", "NET_ADMIN", "--cap-add",
+            "SYS_ADMIN", "--read-only", "-v", "/sys/fs/bpf:/sys/fs/bpf", "-v",
+            f"{place}/xkvd.conf:/etc/xkv/xkvd.conf:ro", "-v", f"{place}/data:/var/lib/xkv",
+            "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"]  # as we may have few
+    name = podman("run", "-d", "--rm", *argv, image)
+
+    def ready():
+        with contextlib.suppress(OSError):
+            return urllib.request.urlopen(f"http://127.0.0.1:{web}/readyz").status == 200
+
+    try:
+        wait_for(ready, 60, "xkvd in a container")
+        done = run(BUILD / "xkv", "-p", port, "set", "k", "v")
+        assert done.stdout.strip() == "OK"
+    finally:
+        podman("stop", "-t", "20", name)
+        podman("run", "--rm", *argv, image, "--pin-dir", pins, "--detach")
+    assert not Path(pins).exists()
+
+
 @pytest.mark.long
 @pytest.mark.seconds(400)
-def test_image(privileged, source, minimal, buildah):
+def test_image(privileged, source, minimal, buildah, tmp_path):
     """Built of the clean root instead of what a registry has; xkvd runs from it."""
     base = buildah("from", "scratch")
     buildah("add", "--quiet", base, minimal, "/")
@@ -277,3 +304,9 @@ def test_image(privileged, source, minimal, buildah):
     port = free_port()
     with on_this_kernel(root), running(root, port):
         assert inside(root, "xkv", "-p", str(port), "set", "k", "v").stdout.strip() == "OK"
+    if shutil.which("podman") and shutil.which("runc"):
+        def podman(*argv):
+            return buildah("--runtime", "runc", "--cgroup-manager", "cgroupfs", *argv,
+                           program="podman")
+
+        runs_by_podman(podman, f"localhost/xkv:{version}", tmp_path)
