@@ -685,13 +685,15 @@ static __always_inline bool stays_in_class(struct xkv_request *rq, struct xkv_sl
 	       class_of(cfg, need) == slot->class && !is_recorded(cfg, slot);
 }
 
+/* The slot of a huge value would keep all of its memory. */
 static __always_inline bool fits_in_class(struct xkv_request *rq, struct xkv_slot *slot)
 {
 	struct xkv_class *c = class_at(slot->class);
 	struct xkv_config *cfg = config();
 
 	return !(rq->flags & XKV_REQUEST_PREFILL) && c && cfg &&
-	       words_needed(rq) * 8 <= c->slot_bytes && !is_recorded(cfg, slot);
+	       words_needed(rq) * 8 <= c->slot_bytes && slot->value_len != XKV_VALUE_HUGE &&
+	       !is_recorded(cfg, slot);
 }
 
 /* Writes the current value into the locked slot of its entry, and commits that, as rq->version. */

@@ -246,6 +246,19 @@ static void test_small_ones_after_a_huge_one(void **state)
 	account();
 }
 
+/* A store without a slot of the right size makes one, instead of keeping 8 MiB for 1,000 bytes. */
+static void test_a_small_one_over_a_huge_one(void **state)
+{
+	(void)state;
+	assert_int_equal(set("a", 8 * MIB), 0);
+	assert_int_equal(set("b", 8 * MIB), 0);
+	assert_int_equal(store_set(bed.ctx, "a", 1, bytes, 1000, 0, 0, 0, NULL), 0);
+	assert_int_equal(store_set(bed.ctx, "b", 1, bytes, 1, 0, 0, 0, NULL), 0);
+	holds_bytes("a", 1, bytes, 1000);
+	holds_bytes("b", 1, bytes, 1);
+	account();
+}
+
 /* Small ones are evicted for a huge value, but not for one that can never be stored. */
 static void test_eviction(void **state)
 {
@@ -368,6 +381,7 @@ int main(int argc, char **argv)
 		CASE(test_buffers),
 		CASE(test_adopting),
 		CASE(test_small_ones_after_a_huge_one),
+		CASE(test_a_small_one_over_a_huge_one),
 		CASE(test_eviction),
 		CASE(test_reads_beside_writes),
 		CASE(test_feed),
