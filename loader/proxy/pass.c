@@ -215,10 +215,11 @@ static void note_refusal(struct passage *p, const struct passed *q, const char *
 {
 	static const char aborted[] = "-EXECABORT";
 	static const char demoted[] = "-READONLY"; /* another server may be the master by now */
+	struct proxy *x = q->proxy;
 
-	if (q->proxy->address.master[0] && !q->proxy->ping_ns && len >= sizeof(demoted) &&
+	if (x->up && x->address.master[0] && !x->ping_ns && len >= sizeof(demoted) &&
 	    !memcmp(bytes, demoted, sizeof(demoted) - 1))
-		proxy_ping(q->proxy);
+		proxy_ping(x);
 	if (q->begins)
 		multi_refused(p);
 	else if (q->finishes &&
