@@ -53,8 +53,8 @@ struct request {
 /* May this segment have requests, and nothing else that the kernel has to know? */
 static __always_inline bool is_candidate(const struct segment *s)
 {
-	return s->len && (s->flags & ~TCP_PSH) == TCP_ACK && !s->ecn_ce &&
-	       s->header == TCP_HEADER + (s->stamps ? TCP_STAMPS : 0);
+	return s->len && s->len <= XKV_REQUEST_BYTES && (s->flags & ~TCP_PSH) == TCP_ACK &&
+	       !s->ecn_ce && s->header == TCP_HEADER + (s->stamps ? TCP_STAMPS : 0);
 }
 
 /* May these commands be answered for this connection? */
@@ -238,10 +238,26 @@ __noinline int send_reply(struct xdp_md *ctx, struct xkv_flow *f, struct segment
 
 /* ---- from the client --------------------------------------------------------- */
 
+/* The sum of a payload that is too long for requests. */
+static __always_inline __u64 payload_sum(const __u8 *payload, const void *end, __u32 len)
+{
+	const __u64 *word = (const __u64 *)payload;
+	__u64 sum = 0;
+
+	for (__u32 i = 0; i < XKV_TCP_FRAME_MAX / 8; i++) {
+		if (i >= len / 8 || (const void *)(word + 1) > end)
+			break;
+		sum += HALVES(*word);
+		word++;
+	}
+	barrier_var(word);
+	return sum + HALVES(last_word((const __u8 *)word, end, len & 7));
+}
+
 /*
  * Copies the commands, and verifies the checksum of the segment.  SEGMENT_UNKNOWN: only the kernel
- * can verify it, since the segment is too long, not in one piece, or was merged by GRO, which does
- * not update the sum of the pseudo header.
+ * can verify it, since the segment is not in one piece, or was merged by GRO, which does not update
+ * the sum of the pseudo header.
  */
 __noinline int load_text(struct xdp_md *ctx, struct segment *s, struct resp *r)
 {
@@ -257,16 +273,20 @@ __noinline int load_text(struct xdp_md *ctx, struct segment *s, struct resp *r)
 	len = s->len;
 	if (!tcp)
 		return SEGMENT_WRONG;
-	if (len > XKV_REQUEST_BYTES ||
+	if (len > XKV_TCP_FRAME_MAX ||
 	    tcp->check == fold(s->address_sum + bpf_htons(s->header + len)))
 		return SEGMENT_UNKNOWN;
 	payload = (void *)tcp + (s->header & 63);
 	barrier_var(payload);
 	if (payload + len > end)
 		return SEGMENT_UNKNOWN;
-	r->len = len;
-	sum = copy_payload(r->text, payload, end, len);
-	r->text[(len / 8 & (XKV_REQUEST_WORDS - 1)) + 1] = 0;
+	if (len <= XKV_REQUEST_BYTES) {
+		r->len = len;
+		sum = copy_payload(r->text, payload, end, len);
+		r->text[(len / 8 & (XKV_REQUEST_WORDS - 1)) + 1] = 0;
+	} else {
+		sum = payload_sum(payload, end, len);
+	}
 	sum += header_sum(tcp, s->header, end) + s->address_sum + bpf_htons(s->header + len);
 	return fold(sum) == 0xffff ? SEGMENT_RIGHT : SEGMENT_WRONG;
 }
@@ -548,6 +568,8 @@ __noinline int segment_parse(struct xdp_md *ctx, struct segment *s)
 /* A packet that is not an answerable segment: it is passed up, with the kernel's numbers. */
 static __always_inline int pass_stray(struct xdp_md *ctx, struct segment *s)
 {
+	__u32 now = milliseconds(bpf_ktime_get_ns());
+	int action = XDP_PASS;
 	struct xkv_flow *f;
 
 	if (!stray_segment(ctx, s)) {
@@ -562,10 +584,16 @@ static __always_inline int pass_stray(struct xdp_md *ctx, struct segment *s)
 	if (!flow_lock(f))
 		return XDP_DROP;
 	f->in_parts |= s->parts;
-	note_unknown(f, s);
-	to_kernel(ctx, f, s);
+	if (s->len && misses_reply(f, s, now)) {
+		/* It may never come again in one piece. */
+		tcp_count(XKV_TCP_C_repeated);
+		action = send_reply(ctx, f, s, now);
+	} else {
+		note_unknown(f, s);
+		to_kernel(ctx, f, s);
+	}
 	flow_unlock(f);
-	return XDP_PASS;
+	return action;
 }
 
 /* Was this made by xkv_tcp_out?  With generic XDP it arrives here once more. */

@@ -22,6 +22,7 @@
 #define XKV_TCP_REPLY_MAX 1448		      /* bytes of an injected reply */
 #define XKV_TCP_MARK	  0x786b7654	      /* of a clone on its way out (skb->mark) */
 #define XKV_TCP_OWN	  0x786b /* urgent pointer, without the flag: from xkv_tcp_out */
+#define XKV_TCP_FRAME_MAX 4096	 /* bytes of a segment that is verified: a page, as XDP has */
 #define XKV_TCP_MSS_MIN	  64	 /* even if a router reports a smaller limit for packets */
 
 struct xkv_flow_key {

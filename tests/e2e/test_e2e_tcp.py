@@ -561,6 +561,45 @@ def test_what_the_kernel_repeats_is_acknowledged_at_once(xkvd, mode):
         p.finish()
 
 
+def offload(d, state):
+    """Checksums, and the division into segments, are left to a card, which a veth pair lacks."""
+    for side, device in (("client", "xkv1"), ("server", "xkv0")):
+        d.bed.run(side, "ethtool", "-K", device, "tx", state, check=False)
+        for feature in "tso", "gso":  # not with native XDP
+            d.bed.run(side, "ethtool", "-K", device, feature, state, check=False)
+
+
+@pytest.mark.parametrize("mode", ["native", "generic"])
+def test_segments_that_no_card_has_made(xkvd, mode):
+    """Of up to 64 KiB, with unfinished checksums: all go up, are counted, and keep their places."""
+    d = xkvd(*ON, "--mode", mode)
+    big, count = random.randbytes(300000), 0
+
+    def session(c, number):
+        assert c.ask("SET", "small", number) == b"+OK\r\n"
+        assert c.ask("SET", "big", big) == b"+OK\r\n"
+        assert c.ask("GET", "big") == bulk(big)
+        c.sock.sendall(encode("INCR", "n") * 3000)
+        assert [c.reply() for _ in range(3000)] == \
+            [b":%d\r\n" % (3000 * number + i + 1) for i in range(3000)]
+        for _ in range(10):
+            assert c.ask("GET", "small") == bulk(b"%d" % number)
+
+    try:
+        with connected(d) as c:
+            warm(c)
+            for number, state in enumerate(["off", "on"] * 3):
+                offload(d, state)
+                before = figures(d)
+                session(c, number)
+                after = figures(d)
+                count = after["requests"] - before["requests"]
+                passed = after["pass_checksum"] - before["pass_checksum"]
+                assert count == 0 and passed > 15 if state == "on" else count >= 10, after
+    finally:
+        offload(d, "off")
+
+
 # ---- a network that loses, repeats, reorders and corrupts -------------------------------------
 
 

@@ -736,6 +736,27 @@ def test_fragments(peer, grown, six):
 
 
 @pytest.mark.parametrize("six", [False, True])
+def test_a_repeated_request_in_fragments(peer, grown, six):
+    """Merged with more, on a way that has become too narrow for both: it gets the kept reply."""
+    p = peer(six=six)
+    p.ask("SET", "divided", 0)
+    p.expect(b"+OK\r\n")
+    one, more = encode("INCR", "divided"), encode("APPEND", "divided", "x" * 300)[:240]
+    p.send(one)
+    assert p.any().data == b":1\r\n"  # lost
+    time.sleep(0.005)
+    p.seq = p.seq - len(one) & M32
+    p.emit_fragments(one + more, 200)
+    assert p.next().data == b":1\r\n"
+    p.acknowledge()
+    p.emit(PSH | ACK, more, seq=p.seq - len(more))
+    p.send(encode("APPEND", "divided", "x" * 300)[240:])
+    p.expect(b":301\r\n")
+    p.ask("GET", "divided")
+    p.expect(bulk(b"1" + b"x" * 300))
+
+
+@pytest.mark.parametrize("six", [False, True])
 def test_options_of_ip(peer, grown, six):
     p = peer(six=six)
     for _ in range(5):
@@ -748,3 +769,30 @@ def test_options_of_ip(peer, grown, six):
     p.ask("GET", "options")
     p.answer(bulk(b"o"))
     grown(requests=1)
+
+
+@pytest.mark.parametrize("six", [False, True])
+def test_longer_than_any_request(peer, daemon, six):
+    """A lost reply, and its request comes again in a segment of a wider network."""
+    for side, device in (("server", "xkv0"), ("client", "xkv1")):
+        daemon.bed.run(side, "ip", "link", "set", device, "mtu", 3498)
+    try:
+        p = peer(six=six, mss=3400)
+        p.ask("SET", "wide", 0)
+        p.expect(b"+OK\r\n")
+        one, more = encode("INCR", "wide"), encode("SET", "other", b"o" * 6000)
+        p.send(one)
+        assert p.any().data == b":1\r\n"  # lost
+        p.send(more[:2000])
+        assert p.any().ack != p.seq
+        time.sleep(0.005)
+        p.emit(PSH | ACK, one + more[:2000], seq=p.seq - 2000 - len(one))
+        p.expect(b":1\r\n")
+        p.send(more[2000:4000])
+        p.send(more[4000:])
+        p.expect(b"+OK\r\n")
+        p.ask("GET", "wide")
+        p.expect(bulk(b"1"))
+    finally:
+        for side, device in (("server", "xkv0"), ("client", "xkv1")):
+            daemon.bed.run(side, "ip", "link", "set", device, "mtu", 1500)
