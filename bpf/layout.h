@@ -842,13 +842,13 @@ struct xkv_lookup {
 
 #define XKV_LOOKUPS_MAX 64 /* no datagram holds more results */
 
-#define XKV_BATCH_CONTEXTS 12 /* threads of xkvd that can run operations at the same time */
-#define XKV_BATCH_REQUESTS 32 /* requests of each */
+#define XKV_CONTEXTS	     12 /* threads of xkvd that can run operations at the same time */
+#define XKV_CONTEXT_REQUESTS 32 /* requests of each */
 
 /* Context of the syscall programs. */
-struct xkv_batch_args {
+struct xkv_run_args {
 	__u32 first; /* index in the map */
-	__u32 count; /* requests, up to XKV_BATCH_REQUESTS; out: those that were run */
+	__u32 count; /* requests, up to XKV_CONTEXT_REQUESTS; out: those that were run */
 };
 
 /* ---- the change feed (bpf/feed.bpf.h) --------------------------------------- */

@@ -151,13 +151,13 @@ struct {
 } xkv_lookups SEC(".maps");
 
 /*
- * Requests of xkvd, XKV_BATCH_REQUESTS per thread.  Written by xkvd and the operations that it
+ * Requests of xkvd, XKV_CONTEXT_REQUESTS per thread.  Written by xkvd and the operations that it
  * runs.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	/* clang-format off */
-	__uint(max_entries, XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS);
+	__uint(max_entries, XKV_CONTEXTS * XKV_CONTEXT_REQUESTS);
 	/* clang-format on */
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
@@ -233,7 +233,7 @@ struct {
 /* The same for xkvd, XKV_ATOMIC_MAX per thread.  Not pinned: not used after a run. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, XKV_BATCH_CONTEXTS *XKV_ATOMIC_MAX);
+	__uint(max_entries, XKV_CONTEXTS *XKV_ATOMIC_MAX);
 	__type(key, __u32);
 	__type(value, struct xkv_txn_key);
 } xkv_atomic_xkvd SEC(".maps");

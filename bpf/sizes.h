@@ -85,8 +85,7 @@ static inline __u64 xkv_table_bytes(enum xkv_table table, __u64 cpus)
 	case XKV_TABLE_DEDUP:
 		return (__u64)XKV_DEDUP_SETS * sizeof(struct xkv_dedup_set);
 	case XKV_TABLE_REQUESTS:
-		return (XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS + cpus) *
-		       sizeof(struct xkv_request);
+		return (XKV_CONTEXTS * XKV_CONTEXT_REQUESTS + cpus) * sizeof(struct xkv_request);
 	case XKV_TABLE_TRANSACTIONS:
 		return (__u64)XKV_TXN_FIRST * sizeof(struct xkv_txn_key);
 	case XKV_TABLE_HOT_KEYS:

@@ -286,19 +286,19 @@ static __always_inline bool needs_xkvd(struct xkv_request *rq)
  * number that were run; the last of these may need xkvd.
  */
 SEC("syscall")
-int xkv_run(struct xkv_batch_args *args)
+int xkv_run(struct xkv_run_args *args)
 {
 	__u32 index, count = args->count;
 	struct xkv_request *rq;
 
-	for (__u32 i = 0; i < XKV_BATCH_REQUESTS; i++) {
+	for (__u32 i = 0; i < XKV_CONTEXT_REQUESTS; i++) {
 		if (i >= count)
 			break;
 		index = args->first + i;
 		rq = bpf_map_lookup_elem(&xkv_batch, &index);
 		if (!rq)
 			return -EINVAL;
-		rq->context = index / XKV_BATCH_REQUESTS;
+		rq->context = index / XKV_CONTEXT_REQUESTS;
 		rq->verdict = request_run(rq, rq->stop != 0);
 		args->count = i + 1;
 		if (needs_xkvd(rq))

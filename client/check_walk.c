@@ -845,7 +845,7 @@ static void walk_held(struct walk *w)
 	const struct xkv_txn_key *key = w->at[TXN];
 	int i, at;
 
-	for (i = 0; i < XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS; i++)
+	for (i = 0; i < XKV_CONTEXTS * XKV_CONTEXT_REQUESTS; i++)
 		found_held(w, load(&request[i].prefilled), "request", i);
 	if (key)
 		walk_keys(w, key, 0, XKV_TXN_FIRST);

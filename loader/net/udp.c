@@ -25,22 +25,22 @@
 #include "util/handed.h"
 #include "util/log.h"
 
-#define BATCH	       32
-#define BATCHES_A_CALL 4
-#define TURN_NS	       1000000
-#define LATE_NS	       5000000000LL
-#define SOCKET_BUFFER  (4 << 20)
-#define HELD_MAX       (32 << 20) /* bytes of replies that wait for the disk */
-#define HELD_A_ROUND   256
+#define RECEIVED_MAX	32
+#define RECEIVES_A_CALL 4
+#define TURN_NS		1000000
+#define LATE_NS		5000000000LL
+#define SOCKET_BUFFER	(4 << 20)
+#define HELD_MAX	(32 << 20) /* bytes of replies that wait for the disk */
+#define HELD_A_ROUND	256
 
 /* Memory for one recvmmsg(): datagrams, their senders, and where they were sent to. */
-struct udp_batch {
+struct udp_received {
 	int got, next; /* datagrams; the first that is not answered */
-	struct mmsghdr msg[BATCH];
-	struct iovec iov[BATCH];
-	struct sockaddr_in6 from[BATCH];
-	_Alignas(struct cmsghdr) char control[BATCH][128];
-	char in[BATCH][2048];
+	struct mmsghdr msg[RECEIVED_MAX];
+	struct iovec iov[RECEIVED_MAX];
+	struct sockaddr_in6 from[RECEIVED_MAX];
+	_Alignas(struct cmsghdr) char control[RECEIVED_MAX][128];
+	char in[RECEIVED_MAX][2048];
 	char out[XKV_PAYLOAD_MAX4];
 };
 
@@ -172,8 +172,8 @@ static int open_address(struct udp *udp, const char *address, unsigned int port,
 		return optional || fd == -EAFNOSUPPORT ? 0 : fd;
 	}
 	udp->socket[udp->count] =
-		(struct udp_socket){ udp, fd, family, calloc(1, sizeof(struct udp_batch)) };
-	if (udp->socket[udp->count++].batch)
+		(struct udp_socket){ udp, fd, family, calloc(1, sizeof(struct udp_received)) };
+	if (udp->socket[udp->count++].received)
 		return 0;
 	snprintf(err, err_len, "not enough memory");
 	return -ENOMEM;
@@ -219,7 +219,7 @@ void udp_close(struct udp *udp)
 		release(udp);
 	while (udp->count) {
 		close(udp->socket[--udp->count].fd);
-		free(udp->socket[udp->count].batch);
+		free(udp->socket[udp->count].received);
 	}
 }
 
@@ -275,11 +275,11 @@ static bool tells(const char *reply, size_t len, bool reads)
 
 /* ---- datagrams ----------------------------------------------------------- */
 
-static void receive(int fd, struct udp_batch *b)
+static void receive(int fd, struct udp_received *b)
 {
 	int got;
 
-	for (int i = 0; i < BATCH; i++) {
+	for (int i = 0; i < RECEIVED_MAX; i++) {
 		b->iov[i] = (struct iovec){ b->in[i], sizeof(b->in[i]) };
 		b->msg[i].msg_hdr = (struct msghdr){
 			.msg_name = &b->from[i],
@@ -290,7 +290,7 @@ static void receive(int fd, struct udp_batch *b)
 			.msg_controllen = sizeof(b->control[i]),
 		};
 	}
-	got = recvmmsg(fd, b->msg, BATCH, 0, NULL);
+	got = recvmmsg(fd, b->msg, RECEIVED_MAX, 0, NULL);
 	b->got = got > 0 ? got : 0;
 	b->next = 0;
 }
@@ -490,7 +490,7 @@ static uint64_t awaits(bool durable, const char *reply, size_t len)
 	return writelog_has(position) ? 0 : position;
 }
 
-static void answer(struct udp *udp, int fd, struct udp_batch *b, int i)
+static void answer(struct udp *udp, int fd, struct udp_received *b, int i)
 {
 	const struct sockaddr *from = (struct sockaddr *)&b->from[i];
 	struct msghdr *msg = &b->msg[i].msg_hdr;
@@ -534,7 +534,7 @@ static void note_duration(struct durations *d, uint64_t ns)
 static bool answer_all(const struct udp_socket *s, uint64_t end)
 {
 	uint64_t now = monotonic_ns(), before;
-	struct udp_batch *b = s->batch;
+	struct udp_received *b = s->received;
 
 	while (b->next < b->got && now < end) {
 		answer(s->udp, s->fd, b, b->next++);
@@ -558,11 +558,11 @@ bool udp_readable(void *arg)
 
 	if (!answer_all(s, end))
 		return true;
-	for (int round = 0; round < BATCHES_A_CALL; round++) {
-		receive(s->fd, s->batch);
+	for (int round = 0; round < RECEIVES_A_CALL; round++) {
+		receive(s->fd, s->received);
 		if (!answer_all(s, end))
 			return true;
-		if (s->batch->got < BATCH)
+		if (s->received->got < RECEIVED_MAX)
 			break;
 	}
 	return false;

@@ -14,7 +14,7 @@
 struct udp_socket {
 	struct udp *udp;
 	int fd, family;
-	struct udp_batch *batch; /* owned */
+	struct udp_received *received; /* owned */
 };
 
 /* A datagram whose reply is sent later, or that reply. */

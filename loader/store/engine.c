@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Runs requests.  Each has the form of a UDP request, is written into an element of the batch map,
- * and is run by the same BPF code that XDP runs.  What the BPF code cannot do alone (get memory for
- * a slot, join values that exceed a datagram) is done here; then the request continues.
+ * Runs requests.  Each has the form of a UDP request, is written into an element of the map
+ * `xkv_batch`, and is run by the same BPF code that XDP runs.  What the BPF code cannot do alone
+ * (get memory for a slot, join values that exceed a datagram) is done here; then the request
+ * continues.
  */
 #include <endian.h>
 #include <errno.h>
@@ -311,13 +312,13 @@ static bool request_unblock(struct store_ctx *ctx, unsigned int nr, struct stops
 
 int requests_run_some(struct store_ctx *ctx, unsigned int first, unsigned int requests)
 {
-	struct xkv_batch_args args;
+	struct xkv_run_args args;
 	unsigned int at = first, before;
 	struct stops stops = { 0 };
 	int ret;
 
 	do {
-		args = (struct xkv_batch_args){ ctx->first + at, requests - at };
+		args = (struct xkv_run_args){ ctx->first + at, requests - at };
 		ctx->retired = ctx->st->mem.units_retired;
 		ret = prog_run(ctx->st, ctx->st->bpf.run, &args, sizeof(args));
 		if (ret)

@@ -247,13 +247,13 @@ static unsigned int sweep(struct store_ctx *ctx, int64_t worst, unsigned int wan
 	unsigned int requests = 0;
 	struct span s;
 
-	while (*looks && requests < want && requests < XKV_BATCH_REQUESTS) {
+	while (*looks && requests < want && requests < XKV_CONTEXT_REQUESTS) {
 		--*looks; /* so that the loop ends if there is no span at all */
 		if (!cursor_span(st, &st->evict.cursor, &s))
 			continue;
 		++*looks;
 		while (*looks && st->evict.cursor.slot < s.slots && requests < want &&
-		       requests < XKV_BATCH_REQUESTS) {
+		       requests < XKV_CONTEXT_REQUESTS) {
 			unsigned int i = st->evict.cursor.slot++;
 
 			--*looks;

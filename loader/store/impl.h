@@ -47,8 +47,8 @@ struct store_ctx {
 	struct overlay *txn;	     /* of the transaction that was begun; NULL = none */
 	struct overlay *overlay;     /* its memory, kept for the next one; owned, NULL at first */
 	struct witness witness;	     /* of the last look-up */
-	struct xkv_request *request; /* XKV_BATCH_REQUESTS of them, in the batch map */
-	unsigned int first;	     /* index of request[0] in the batch map */
+	struct xkv_request *request; /* XKV_CONTEXT_REQUESTS of them, in the map of requests */
+	unsigned int first;	     /* index of request[0] in the map of requests */
 	bool taken;		     /* under ctx_lock */
 	bool no_touch;		     /* store_no_touch() */
 	bool for_change;	     /* the read is part of a change, and not counted */
@@ -217,7 +217,7 @@ struct store {
 	struct xkv_config *cfg;
 	struct xkv_secrets *secrets;
 	struct xkv_class *classes;
-	struct xkv_request *batch;
+	struct xkv_request *requests;
 	struct xkv_txn_key *txn_key;   /* `txn_room` of them, under txn_lock: see txn_keys.c */
 	_Atomic unsigned int txn_room; /* changes with txn_resize, too */
 	_Atomic uint64_t txn_large_ms; /* when more than XKV_TXN_FIRST were needed */
@@ -229,7 +229,7 @@ struct store {
 	_Atomic unsigned int policy; /* enum store_policy */
 	unsigned int busy_tries;     /* BUSY_TRIES; fewer in tests */
 	_Atomic size_t append_most;  /* store_append_limit() */
-	struct store_ctx ctx[XKV_BATCH_CONTEXTS];
+	struct store_ctx ctx[XKV_CONTEXTS];
 	pthread_mutex_t ctx_lock;
 	pthread_mutex_t txn_lock;    /* one transaction is committed at a time */
 	pthread_mutex_t txn_resize;  /* of the maps of its keys */
@@ -573,7 +573,7 @@ int programs_wait(struct store *st);
 /* The hash of a key, from which its fingerprint is made. */
 uint64_t key_hash(const struct store *st, const struct slot_copy *key);
 
-/* Does a request of the batch map hold this slot, prefilled? */
+/* Does a request of the map of requests hold this slot, prefilled? */
 bool is_prefilled(const struct store *st, uint64_t ref);
 
 /* Pushes a slot that is in no list to the free list of its class.  0, -EBUSY or -errno. */

@@ -169,8 +169,8 @@ static int store_adopt(struct store *st)
 		ret = txn_adopt(st);
 	if (!ret)
 		ret = feed_adopt(st);
-	for (unsigned int ctx = 0; ctx < XKV_BATCH_CONTEXTS; ctx++)
-		for (unsigned int nr = 0; !ret && nr < XKV_BATCH_REQUESTS; nr++)
+	for (unsigned int ctx = 0; ctx < XKV_CONTEXTS; ctx++)
+		for (unsigned int nr = 0; !ret && nr < XKV_CONTEXT_REQUESTS; nr++)
 			ret = request_unprefill(&st->ctx[ctx], nr);
 	if (!ret && st->bpf.lost)
 		ret = slots_seek(st);
@@ -179,21 +179,22 @@ static int store_adopt(struct store *st)
 
 static int store_map(struct store *st)
 {
-	size_t requests = XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS;
+	size_t requests = XKV_CONTEXTS * XKV_CONTEXT_REQUESTS;
 
 	st->cfg = map_memory(st->bpf.map[BPF_CONFIG], sizeof(*st->cfg));
 	st->secrets = map_memory(st->bpf.map[BPF_SECRET], sizeof(*st->secrets));
 	st->classes = map_memory(st->bpf.map[BPF_CLASSES], XKV_CLASSES * sizeof(*st->classes));
-	st->batch = map_memory(st->bpf.map[BPF_BATCH], requests * sizeof(*st->batch));
+	st->requests = map_memory(st->bpf.map[BPF_BATCH], requests * sizeof(*st->requests));
 	st->index = map_memory(st->bpf.map[BPF_INDEX], st->bpf.buckets * sizeof(*st->index));
 	st->databases =
 		map_memory(st->bpf.map[BPF_DATABASES], XKV_DATABASES * sizeof(*st->databases));
-	if (!st->cfg || !st->secrets || !st->classes || !st->batch || !st->index || !st->databases)
+	if (!st->cfg || !st->secrets || !st->classes || !st->requests || !st->index ||
+	    !st->databases)
 		return -errno;
-	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++) {
+	for (int i = 0; i < XKV_CONTEXTS; i++) {
 		st->ctx[i].st = st;
-		st->ctx[i].first = i * XKV_BATCH_REQUESTS;
-		st->ctx[i].request = st->batch + st->ctx[i].first;
+		st->ctx[i].first = i * XKV_CONTEXT_REQUESTS;
+		st->ctx[i].request = st->requests + st->ctx[i].first;
 	}
 	return txn_keys_map(st);
 }
@@ -285,7 +286,7 @@ void store_close(struct store *st)
 	guards_drop_all(st);
 	pages_close(st);
 	free(st->drain.spans);
-	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++) {
+	for (int i = 0; i < XKV_CONTEXTS; i++) {
 		large_free(&st->ctx[i].large);
 		free(st->ctx[i].overlay);
 	}
@@ -300,8 +301,8 @@ void store_close(struct store *st)
 	if (st->databases)
 		munmap(st->databases, XKV_DATABASES * sizeof(*st->databases));
 	txn_keys_unmap(st);
-	if (st->batch)
-		munmap(st->batch, XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS * sizeof(*st->batch));
+	if (st->requests)
+		munmap(st->requests, XKV_CONTEXTS * XKV_CONTEXT_REQUESTS * sizeof(*st->requests));
 	free(st);
 }
 

@@ -375,7 +375,7 @@ uint64_t store_scan_end(const struct store *st)
 struct flush {
 	struct store_ctx *ctx;
 	unsigned int requests;
-	uint64_t expire_ms[XKV_BATCH_REQUESTS]; /* of the entries, 0 = never */
+	uint64_t expire_ms[XKV_CONTEXT_REQUESTS]; /* of the entries, 0 = never */
 	bool expired; /* an entry has, before its request was run, and is left */
 	int ret;
 };
@@ -404,7 +404,7 @@ static int flush_one(void *arg, const void *key, size_t key_len, const struct st
 	if (has_expired(f->ctx->st, entry->expire_ms))
 		f->ctx->request[f->requests].flags |= XKV_REQUEST_EXPIRED;
 	f->expire_ms[f->requests++] = entry->expire_ms;
-	if (f->requests == XKV_BATCH_REQUESTS)
+	if (f->requests == XKV_CONTEXT_REQUESTS)
 		flush_run(f);
 	return f->ret;
 }
@@ -522,7 +522,7 @@ static unsigned int sweep_span(struct store_ctx *ctx, unsigned int budget, uint6
 	pages_hold(st);
 	if (cursor_span(st, &st->sweep.cursor, &s))
 		while (st->sweep.cursor.slot < s.slots && spent < budget &&
-		       *requests < XKV_BATCH_REQUESTS) {
+		       *requests < XKV_CONTEXT_REQUESTS) {
 			found = sweep_slot(ctx, span_ref(&s, st->sweep.cursor.slot++), *requests,
 					   now);
 			*requests += found;
@@ -548,7 +548,7 @@ unsigned int store_expire_cycle(struct store_ctx *ctx, unsigned int max_slots)
 			break; /* one call does not walk a small store several times */
 		}
 		spent += step;
-		if (requests == XKV_BATCH_REQUESTS) {
+		if (requests == XKV_CONTEXT_REQUESTS) {
 			removed += sweep_run(ctx, requests);
 			requests = 0;
 		}

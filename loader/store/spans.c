@@ -253,7 +253,7 @@ static bool reuse_large(struct store *st, struct xkv_request *rq, unsigned int u
 	struct xkv_slots_args args = {
 		.cmd = XKV_SLOTS_ALLOC,
 		.class = XKV_CLASS_LARGE,
-		.request = rq - st->batch,
+		.request = rq - st->requests,
 	};
 	struct span s;
 
@@ -314,8 +314,8 @@ void spans_release(struct store *st, const struct span *spans, size_t count)
 
 bool is_prefilled(const struct store *st, uint64_t ref)
 {
-	for (int i = 0; i < XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS; i++)
-		if (st->batch[i].prefilled == ref)
+	for (int i = 0; i < XKV_CONTEXTS * XKV_CONTEXT_REQUESTS; i++)
+		if (st->requests[i].prefilled == ref)
 			return true;
 	return false;
 }

@@ -19,7 +19,7 @@ static void lookups_uncounted(const struct store *st, uint64_t *hits, uint64_t *
 {
 	*hits = -st->counted.hits;
 	*misses = -st->counted.misses;
-	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++) {
+	for (int i = 0; i < XKV_CONTEXTS; i++) {
 		*hits += atomic_load_explicit(&st->ctx[i].hits, memory_order_relaxed);
 		*misses += atomic_load_explicit(&st->ctx[i].misses, memory_order_relaxed);
 	}

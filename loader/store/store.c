@@ -299,8 +299,8 @@ static unsigned int put_ops(struct store_ctx *ctx, const struct store_op *ops, u
 {
 	unsigned int n = 0;
 
-	if (count > XKV_BATCH_REQUESTS)
-		count = XKV_BATCH_REQUESTS;
+	if (count > XKV_CONTEXT_REQUESTS)
+		count = XKV_CONTEXT_REQUESTS;
 	while (count > 1 && lookup_takes(&ops[count - 1]))
 		count--;
 	for (; n < count && fits_entry(&ops[n]) && fits_request(&ops[n]); n++)
@@ -568,7 +568,7 @@ struct store_ctx *store_ctx_get(struct store *st)
 	struct store_ctx *ctx = NULL;
 
 	pthread_mutex_lock(&st->ctx_lock);
-	for (int i = 0; i < XKV_BATCH_CONTEXTS && !ctx; i++)
+	for (int i = 0; i < XKV_CONTEXTS && !ctx; i++)
 		if (!st->ctx[i].taken)
 			ctx = &st->ctx[i];
 	if (ctx)

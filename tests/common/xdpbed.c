@@ -27,7 +27,7 @@
 
 #define SKIPPED	   77 /* exit status, by which tests/run knows it */
 #define BPFFS	   "/sys/fs/bpf"
-#define FRAMES	   (XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS)
+#define FRAMES	   (XKV_CONTEXTS * XKV_CONTEXT_REQUESTS)
 #define FRAME	   (FRAMES - 1) /* ours: the last of a context that nobody takes */
 #define WARM_SLOTS 2000		/* of each class */
 #define WALKS                                                                                      \
@@ -358,8 +358,8 @@ struct xkv_request *bed_frame(struct bed *b)
 
 int bed_run_frame(struct bed *b)
 {
-	return run_syscall(b->bpf.run, &(struct xkv_batch_args){ .first = FRAME, .count = 1 },
-			   sizeof(struct xkv_batch_args));
+	return run_syscall(b->bpf.run, &(struct xkv_run_args){ .first = FRAME, .count = 1 },
+			   sizeof(struct xkv_run_args));
 }
 
 int bed_slots(struct bed *b, struct xkv_slots_args *args)

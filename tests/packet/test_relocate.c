@@ -281,8 +281,9 @@ static void test_drain_to_larger_class(void **state)
  */
 static void test_adopt_prefilled(void **state)
 {
-	static const unsigned int frames[] = { 1, XKV_BATCH_REQUESTS - 1, XKV_BATCH_REQUESTS + 3,
-					       XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS - 1 };
+	static const unsigned int frames[] = { 1, XKV_CONTEXT_REQUESTS - 1,
+					       XKV_CONTEXT_REQUESTS + 3,
+					       XKV_CONTEXTS * XKV_CONTEXT_REQUESTS - 1 };
 	const size_t n = sizeof(frames) / sizeof(frames[0]);
 	struct xkv_slots_args args = { .cmd = XKV_SLOTS_ALLOC };
 	uint64_t free;
