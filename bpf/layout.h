@@ -627,34 +627,45 @@ static inline __attribute__((always_inline)) void xkv_hot_halve(struct xkv_hot *
  * data: counts of changes, which determine the contents of the store.
  */
 /* clang-format off */
-#define XKV_STATISTICS(X)                                                                          \
+#define XKV_PASSED(X)                                                                              \
 	/* operations that could not be done here: passed on by XDP, retried by xkvd */            \
 	X(pass_miss) X(pass_busy) X(pass_no_slot) X(pass_full) X(pass_upstream) X(pass_durable)    \
-	X(pass_too_large)                                                                          \
-	/* passed on untouched: not for us, or not in a form that we serve */                      \
+	X(pass_too_large) /* stays the last of these: STOPS() */                                   \
+	/* packets passed on untouched: not for us, or not in a form that we serve */              \
 	X(pass_not_ready) X(pass_short) X(pass_group) X(pass_ethertype) X(pass_vlan_depth)         \
 	X(pass_ip_header) X(pass_ip_options) X(pass_ip_fragment) X(pass_ip6_extension)             \
 	X(pass_not_udp) X(pass_port) X(pass_not_local) X(pass_vlan) X(pass_mac) X(pass_length)     \
-	X(pass_checksum) X(pass_not_xkv) X(pass_foreign)                                           \
-	/* dropped */                                                                              \
-	X(drop_foreign) X(drop_source) X(drop_reply_flag) X(drop_repeated) X(drop_internal)        \
-	/* datagrams answered, and those answered with just a header and an error */               \
-	X(replies) X(error_version) X(error_request) X(error_auth) X(error_once)                   \
-	/* events */                                                                               \
-	X(once_repeated) X(sessions) X(atomic_done) X(atomic_aborted) X(checks)                    \
-	/* operations refused; those up to op_pad end the reply */                                 \
+	X(pass_checksum) X(pass_not_xkv) X(pass_foreign)
+#define XKV_DROPPED(X)                                                                             \
+	X(drop_foreign) X(drop_source) X(drop_reply_flag) X(drop_repeated) X(drop_internal)
+/* datagrams answered, and those answered with just a header and an error */
+#define XKV_ANSWERED(X)                                                                            \
+	X(replies)
+#define XKV_ERRORS(X)                                                                              \
+	X(error_version) X(error_request) X(error_auth) X(error_once)
+#define XKV_EVENTS(X)                                                                              \
+	X(once_repeated) X(sessions) X(atomic_done) X(atomic_aborted) X(checks)
+/* operations refused; those up to op_pad end the reply */
+#define XKV_REFUSED(X)                                                                             \
 	X(op_bad_request) X(op_bad_opcode) X(op_bad_key) X(op_pad) X(op_too_large)                 \
-	X(op_no_memory) X(op_busy) X(op_read_only)                                                 \
-	/* operations done */                                                                      \
+	X(op_no_memory) X(op_busy) X(op_read_only)
+/* operations done */
+#define XKV_DONE(X)                                                                                \
 	X(pings) X(get_hits) X(get_misses) X(not_stored) X(op_misses) X(not_number)
 
-#define XKV_TALLIES(X)                                                                             \
-	/* operations done that changed something */                                               \
+#define XKV_STATISTICS(X)                                                                          \
+	XKV_PASSED(X) XKV_DROPPED(X) XKV_ANSWERED(X) XKV_ERRORS(X) XKV_EVENTS(X) XKV_REFUSED(X)    \
+	XKV_DONE(X)
+
+/* tallies: operations done that changed something */
+#define XKV_CHANGES(X)                                                                             \
 	X(inserts) X(overwrites) X(moves) X(deletes) X(expires) X(evictions) X(expiry_changes)     \
-	X(relocations)                                                                             \
-	/* events inside the store */                                                              \
+	X(relocations)
+/* events inside the store */
+#define XKV_STORE_EVENTS(X)                                                                        \
 	X(chained) X(unchained) X(orphans) X(ttls_given)
 
+#define XKV_TALLIES(X)  XKV_CHANGES(X) XKV_STORE_EVENTS(X)
 #define XKV_COUNTERS(X) XKV_STATISTICS(X) XKV_TALLIES(X)
 /* clang-format on */
 

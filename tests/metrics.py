@@ -12,7 +12,7 @@ DOC = ROOT / "docs/metrics.md"
 
 ROW = re.compile(r'\{ [^{}]*?\b([A-Z]+)(?:\([^{}]*\))?,\s+"((?:redis|xkv)_\w+)",\s+'
                  r'("[^"]*"|calls_help) \}')
-GROUP = re.compile(r'\{ XKV_C_\w+, \d+, \S+, "(xkv_\w+)", "([^"]*)" \}')
+GROUP = re.compile(r'\{ XKV_\w+\(ONE\)[^,]*, \d+, \S+, "(xkv_\w+)", "([^"]*)" \}')
 NONE = re.compile(r'NONE\("(\w+)"\)')
 LABELS = {
     r"redis_(commands_|latency_percentiles).*(?<!processed_total)|xkv_command_.*": "cmd",

@@ -640,20 +640,22 @@ static void keyspace_section(struct metrics *m, struct server *s)
 
 /* ---- what only xkv has ---------------------------------------------------- */
 
-/* What a counter of the data plane is in /metrics: one of a group, which a label tells. */
+#define ONE(name) +1
+
+/* What counters of the data plane are in /metrics, in their order: groups, told by a label. */
 static const struct group {
-	enum xkv_counter last;
+	unsigned int counters;
 	unsigned int skip; /* bytes of a name that its label does without */
 	const char *label, *metric, *help;
 } groups[] = {
-	{ XKV_C_pass_foreign, 5, "reason", "xkv_passed_total", "packets and operations that the driver passed on, and operations that xkvd had to repeat" },
-	{ XKV_C_drop_internal, 5, "reason", "xkv_dropped_total", "packets that were dropped" },
-	{ XKV_C_replies, 0, NULL, "xkv_replies_total", "datagrams that were answered" },
-	{ XKV_C_error_once, 6, "reason", "xkv_error_replies_total", "datagrams that were answered with an error as a whole" },
-	{ XKV_C_checks, 0, "event", "xkv_request_events_total", "requests that were repeated, sessions, atomic datagrams, and their checks" },
-	{ XKV_C_op_read_only, 3, "reason", "xkv_operations_refused_total", "operations that were refused, over UDP and TCP" },
-	{ XKV_C_relocations, 0, "outcome", "xkv_operations_total", "operations that were done, over UDP and TCP, with those of xkvd itself" },
-	{ XKV_C_ttls_given, 0, "event", "xkv_store_events_total", "events inside the store" },
+	{ XKV_PASSED(ONE), 5, "reason", "xkv_passed_total", "packets and operations that the driver passed on, and operations that xkvd had to repeat" },
+	{ XKV_DROPPED(ONE), 5, "reason", "xkv_dropped_total", "packets that were dropped" },
+	{ XKV_ANSWERED(ONE), 0, NULL, "xkv_replies_total", "datagrams that were answered" },
+	{ XKV_ERRORS(ONE), 6, "reason", "xkv_error_replies_total", "datagrams that were answered with an error as a whole" },
+	{ XKV_EVENTS(ONE), 0, "event", "xkv_request_events_total", "requests that were repeated, sessions, atomic datagrams, and their checks" },
+	{ XKV_REFUSED(ONE), 3, "reason", "xkv_operations_refused_total", "operations that were refused, over UDP and TCP" },
+	{ XKV_DONE(ONE) XKV_CHANGES(ONE), 0, "outcome", "xkv_operations_total", "operations that were done, over UDP and TCP, with those of xkvd itself" },
+	{ XKV_STORE_EVENTS(ONE), 0, "event", "xkv_store_events_total", "events inside the store" },
 };
 
 static void counter_figures(void *arg, unsigned int number, const char *name,
@@ -663,8 +665,8 @@ static void counter_figures(void *arg, unsigned int number, const char *name,
 	const struct group *g = groups;
 	char full[64];
 
-	while (number > (unsigned int)g->last)
-		g++;
+	for (; number >= g->counters; g++)
+		number -= g->counters;
 	snprintf(full, sizeof(full), "xkv_%s", name);
 	const struct figure sum[] = {
 		{ full, COUNT(of[XKV_FRONTEND_XDP] + of[XKV_FRONTEND_XKVD]) },

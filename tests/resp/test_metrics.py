@@ -33,7 +33,7 @@ PROMETHEUS = ("application/openmetrics-text;version=1.0.0,application/openmetric
 CONNECTIONS = 16  # HTTP_CONNECTIONS of loader/config/config.h
 LAYOUT = (ROOT / "bpf/layout.h").read_text()
 COUNTERS = re.findall(r"X\((\w+)\)", re.search(
-    r"#define XKV_STATISTICS\(X\)(.*?)\n#define XKV_COUNTERS", LAYOUT, re.DOTALL)[1])
+    r"#define XKV_PASSED\(X\)(.*?)\n#define XKV_COUNTERS", LAYOUT, re.DOTALL)[1])
 
 # The queries of the dashboards and alerts that redis_exporter brings: 763, and its mixin.
 DASHBOARDS = """
