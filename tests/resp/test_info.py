@@ -124,7 +124,8 @@ def test_names(xkv, own):
     assert list(found) == list(wanted)
     for section, names in wanted.items():
         ours = [name for name in found[section] if not VARIES.match(name)]
-        assert (ours[:len(names)] if section == "Xkv" else ours) == names, section
+        assert (ours[:len(names)] if section == "Xkv" else ours) == names, \
+            f"name the fields of {section} in NAMES"
     # the counters of the data plane are listed in bpf/layout.h
     assert all(name.startswith("xkv_") for name in found["Xkv"][len(wanted["Xkv"]):])
     assert "cmdstat_set" in found["Commandstats"] and found["Keyspace"] == ["db0"]
