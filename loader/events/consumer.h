@@ -24,6 +24,7 @@ enum consumed {
 	CONSUMED_AGAIN, /* they have to be handed on again */
 };
 
+/* All but begin() and after() must be there. */
 struct consumer_type {
 	/* may the feed be given up without xkvd (feed_ends_with_xkvd()), and are values wanted? */
 	bool ends_with_xkvd, keys_only;
