@@ -558,10 +558,14 @@ bool older_has(struct older *o, const struct carried *key)
 {
 	uint64_t fingerprint = fingerprint_of(o, key);
 	uint64_t number = fingerprint & config_word(o, &o->p.bucket_mask);
+	uint64_t until = monotonic_ms() + READ_WAIT_MS;
 	struct carried e;
 
-	while (!read_bucket(o, number))
+	while (!read_bucket(o, number)) {
+		if (monotonic_ms() > until)
+			return true; /* damaged: the next walk fails there */
 		sched_yield();
+	}
 	for (unsigned int i = 0; i < o->entries; i++) {
 		if (XKV_TAG(o->entry[i] ^ fingerprint))
 			continue;

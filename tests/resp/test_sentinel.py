@@ -62,12 +62,20 @@ class Deployment:
         return next(s for s in self.servers if s is not server)
 
     def has_replica(self):
-        """Sentinel has the other one follow the master only some seconds after a failover."""
+        """
+        Sentinel has the other one follow the master only some seconds after a failover, and learns
+        of it some seconds later.
+        """
         master = self.master()
-        if not master or master.client().info("replication")["connected_slaves"]:
-            return master
-        self.other(master).client().replicaof("127.0.0.1", master.port)
-        return False
+        if not master:
+            return False
+        if not master.client().info("replication")["connected_slaves"]:
+            self.other(master).client().replicaof("127.0.0.1", master.port)
+            return False
+        said = self.sentinel.client().execute_command("SENTINEL", "REPLICAS", "mymaster")
+        known = [dict(zip(fields[::2], fields[1::2])) for fields in said]
+        return any(replica[b"flags"] == b"slave" and replica[b"port"] == b"%d" % self.other(master).port
+                   and replica[b"master-link-status"] == b"ok" for replica in known)
 
     def stop(self):
         for server in (self.sentinel, *self.servers):
