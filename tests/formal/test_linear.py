@@ -8,7 +8,7 @@ tests/formal/linear/ is the program (Go): it records what clients do to few keys
 come and go, and has each key's history judged; with transactions, the history of each group of
 keys.  Here it runs on a test bed, and xkvd is killed meanwhile; all of that with packets served one
 by one, and in bulks.  The same in front of a Redis, whose connections are late, and cut.
-XKV_LINEAR_SECONDS is how long each of these takes (`make linear`: some minutes; default 4 seconds),
+XKV_LINEAR_SECONDS is how long each of these takes (`make linear`: some minutes; default 3 seconds),
 XKV_LINEAR_SEED repeats what the clients ask for, XKV_LINEAR_REPORTS is where pictures of failures
 go.
 """
@@ -23,7 +23,7 @@ import pytest
 from conftest import ROOT, download, report_of, run, wait_for
 from mutant import build_mutant
 
-SECONDS = float(os.environ.get("XKV_LINEAR_SECONDS") or 4)
+SECONDS = float(os.environ.get("XKV_LINEAR_SECONDS") or 3)
 LONG = SECONDS >= 60
 SEED = int(os.environ.get("XKV_LINEAR_SEED") or random.getrandbits(48))
 # Few buckets, so that the keys under test share theirs with neighbours; several threads, which

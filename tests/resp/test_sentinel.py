@@ -73,8 +73,9 @@ class Deployment:
             self.other(master).client().replicaof("127.0.0.1", master.port)
             return False
         said = self.sentinel.client().execute_command("SENTINEL", "REPLICAS", "mymaster")
-        known = [dict(zip(fields[::2], fields[1::2])) for fields in said]
-        return any(replica[b"flags"] == b"slave" and replica[b"port"] == b"%d" % self.other(master).port
+        known = (dict(zip(fields[::2], fields[1::2])) for fields in said)
+        return any(replica[b"port"] == b"%d" % self.other(master).port
+                   and replica[b"flags"] == b"slave"
                    and replica[b"master-link-status"] == b"ok" for replica in known)
 
     def stop(self):
