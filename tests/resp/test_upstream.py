@@ -256,6 +256,7 @@ def test_multi_refused(at_once, tmp_path, tmp_path_factory):
     lines = list(commands(REFUSED))
     with in_front_of(redis, tmp_path) as xkv, xkv.connect() as ours, redis.connect() as theirs:
         theirs.call("ACL", "SETUSER", "default", "-multi")
+        wait_for(lambda: is_up(xkv), "the upstream")
         for c in (theirs, ours):
             if at_once:
                 c.send(b"".join(encode(*words) for words in lines))
