@@ -44,7 +44,8 @@ log = @printf '  %-7s %s\n'
 endif
 
 LIB_OBJ   := $(BUILD)/client/libxkv.o
-CLI_SRC   := $(wildcard client/*.c loader/doctor/*.c) loader/store/hot_samples.c
+CLI_SRC   := $(wildcard client/*.c loader/doctor/*.c) loader/store/hot_samples.c \
+	     loader/store/page_map.c
 CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out client/libxkv.c,$(CLI_SRC)))
 XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c loader/*/*.c))
 BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/*.c bench/common/*.c bench/load/*.c bench/frames/*.c))

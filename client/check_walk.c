@@ -22,6 +22,7 @@
 #include "bpf/layout.h"
 #include "bpf/sizes.h"
 #include "loader/store/page_ids.h"
+#include "loader/store/page_map.h"
 
 #define CHAIN_KEYS  ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
 #define STILL_TRIES 1000 /* to read some words consistently */
@@ -299,23 +300,16 @@ static int tail_open(const struct walk *w, uint32_t number, uint32_t *pages)
 /* Maps a page with its tail behind it. */
 static int map_whole(const struct walk *w, uint32_t number, int fd, struct page *page)
 {
-	int tail_fd = tail_open(w, number, &page->tail);
-	size_t bytes = (1 + (size_t)page->tail) * XKV_PAGE_BYTES;
-	char *at;
+	int tail_fd = tail_open(w, number, &page->tail), err;
+	void *at;
 
 	if (tail_fd < 0)
 		return tail_fd;
-	at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (at == MAP_FAILED ||
-	    mmap(at, XKV_PAGE_BYTES, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
-	    mmap(at + XKV_PAGE_BYTES, bytes - XKV_PAGE_BYTES, PROT_READ, MAP_SHARED | MAP_FIXED,
-		 tail_fd, 0) == MAP_FAILED) {
-		int err = -errno;
-
-		close(tail_fd);
-		return err;
-	}
+	at = page_map(fd, XKV_PAGE_BYTES, tail_fd, (size_t)page->tail * XKV_PAGE_BYTES, PROT_READ);
+	err = -errno;
 	close(tail_fd);
+	if (at == MAP_FAILED)
+		return err;
 	munmap((void *)page->base, XKV_PAGE_BYTES);
 	page->base = at;
 	return 0;
@@ -323,7 +317,7 @@ static int map_whole(const struct walk *w, uint32_t number, int fd, struct page 
 
 static int map_at(const struct walk *w, uint32_t number, int fd, struct page *page)
 {
-	void *at = mmap(NULL, XKV_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+	void *at = page_map(fd, XKV_PAGE_BYTES, -1, 0, PROT_READ);
 
 	if (at == MAP_FAILED)
 		return -errno;

@@ -14,7 +14,7 @@
  *   commands/  what a RESP command does; acl/, pubsub/, script/, tracking/: the larger topics
  *   proxy/     in front of a Redis: what passes, in which order; upstream/: the connections to it
  *   persist/   snapshots: the store to a file and back
- * http/ console, metrics and probes
+ *   http/      console, metrics and probes
  *   doctor/    what of the machine and of the interface is in the way
  *   util/      log, clock, text, patterns, the machine's memory
  */

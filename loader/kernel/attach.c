@@ -215,19 +215,10 @@ int attached_take_off(struct attached *a)
 	return ret;
 }
 
-static void add_id(int fd, struct map_ids *ids)
-{
-	struct bpf_map_info info = {};
-	__u32 len = sizeof(info);
-
-	if (fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &len))
-		ids->id[ids->count++] = info.id;
-}
-
 static void map_id(const struct bpf *b, enum bpf_map_id id, struct map_ids *ids)
 {
 	ids->count = 0;
-	add_id(b->map[id], ids);
+	ids_add(ids, b->map[id]);
 }
 
 static void our_ids(const struct bpf *b, struct map_ids *ids)
@@ -239,7 +230,7 @@ static void our_ids(const struct bpf *b, struct map_ids *ids)
 static void ids_of_both(const struct attach *a, struct map_ids *ids)
 {
 	our_ids(a->bpf, ids);
-	add_id(a->bpf->older[BPF_INDEX], ids);
+	ids_add(ids, a->bpf->older[BPF_INDEX]);
 	pins_add_before(a->cfg, ids);
 }
 

@@ -812,24 +812,32 @@ struct bpf_object *bpf_open_xdp(const struct bpf *b, const char *name)
 
 /* ---- pins ---------------------------------------------------------------- */
 
+void ids_add(struct map_ids *ids, int fd)
+{
+	struct bpf_map_info info = {};
+	__u32 len = sizeof(info);
+
+	if (fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &len))
+		ids->id[ids->count++] = info.id;
+}
+
+void ids_add_pinned(struct map_ids *ids, const char *path)
+{
+	int fd = bpf_obj_get(path);
+
+	ids_add(ids, fd);
+	if (fd >= 0)
+		close(fd);
+}
+
 void bpf_pinned_ids(const struct config *cfg, struct map_ids *ids)
 {
-	struct bpf_map_info info;
 	char path[512];
-	__u32 len;
-	int fd;
 
 	ids->count = 0;
 	for (int id = 0; id < BPF_MAPS; id++) {
 		bpf_map_path(path, sizeof(path), cfg, id);
-		fd = bpf_obj_get(path);
-		if (fd < 0)
-			continue;
-		memset(&info, 0, sizeof(info));
-		len = sizeof(info);
-		if (!bpf_obj_get_info_by_fd(fd, &info, &len))
-			ids->id[ids->count++] = info.id;
-		close(fd);
+		ids_add_pinned(ids, path);
 	}
 	pins_add_before(cfg, ids);
 }

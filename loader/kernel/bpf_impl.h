@@ -52,6 +52,10 @@ int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len);
  */
 int bpf_unpin(const struct config *cfg, char *err, size_t err_len);
 
+/* Adds the kernel's number of a map, if there is one: of a descriptor, or of what is pinned. */
+void ids_add(struct map_ids *ids, int fd);
+void ids_add_pinned(struct map_ids *ids, const char *path);
+
 void bpf_pinned_ids(const struct config *cfg, struct map_ids *ids);
 
 /* ---- tag.c ---- */

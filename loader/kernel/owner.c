@@ -23,18 +23,10 @@
 /* Is the map that is pinned here one that the program uses? */
 static bool uses_pinned(int prog_fd, const char *path)
 {
-	struct bpf_map_info info = {};
-	struct map_ids ids = { .count = 1 };
-	__u32 len = sizeof(info);
-	int fd = bpf_obj_get(path);
-	bool uses;
+	struct map_ids ids = {};
 
-	if (fd < 0)
-		return false;
-	uses = !bpf_obj_get_info_by_fd(fd, &info, &len);
-	ids.id[0] = info.id;
-	close(fd);
-	return uses && prog_uses(prog_fd, &ids);
+	ids_add_pinned(&ids, path);
+	return ids.count && prog_uses(prog_fd, &ids);
 }
 
 /* Looks for the pins of the program's maps in `path`, a buffer of PATH_MAX, and below it. */

@@ -116,21 +116,10 @@ int pins_exchange(const struct config *cfg)
 
 void pins_add_before(const struct config *cfg, struct map_ids *ids)
 {
-	struct bpf_map_info info;
 	char path[PATH_MAX];
-	__u32 len;
-	int fd;
 
-	for (unsigned int i = 0; i < PINS_BEFORE; i++) {
-		fd = bpf_obj_get(before_path(path, cfg, i));
-		if (fd < 0)
-			continue;
-		memset(&info, 0, sizeof(info));
-		len = sizeof(info);
-		if (!bpf_obj_get_info_by_fd(fd, &info, &len))
-			ids->id[ids->count++] = info.id;
-		close(fd);
-	}
+	for (unsigned int i = 0; i < PINS_BEFORE; i++)
+		ids_add_pinned(ids, before_path(path, cfg, i));
 }
 
 void pins_forget_before(const struct config *cfg)

@@ -15,6 +15,7 @@
 
 #include "kernel/fields.h"
 #include "store/page_ids.h"
+#include "store/page_map.h"
 #include "util/clock.h"
 
 #define WAYS_MAX     32
@@ -137,31 +138,24 @@ static char *map_array(int fd, uint32_t value_bytes, size_t *bytes, uint32_t *el
 /* The tail of a huge page, mapped behind it. */
 static bool map_tail(const struct older *o, uint32_t number, struct page *page, int page_fd)
 {
-	int prot = PROT_READ, flags = MAP_SHARED | MAP_FIXED, fd = -1;
 	struct bpf_map_info info = {};
 	__u32 len = sizeof(info), id;
-	size_t bytes = page->bytes;
 	char *base = MAP_FAILED;
+	size_t bytes = 0;
+	int fd = -1;
 
 	if (!bpf_map_lookup_elem(o->bpf->older[BPF_TAILS], &number, &id))
 		fd = bpf_map_get_fd_by_id(id);
 	if (fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &len)) {
-		bytes += (size_t)info.max_entries * info.value_size;
-		base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-			    0);
-	}
-	if (base != MAP_FAILED &&
-	    (mmap(base, page->bytes, prot, flags, page_fd, 0) == MAP_FAILED ||
-	     mmap(base + page->bytes, bytes - page->bytes, prot, flags, fd, 0) == MAP_FAILED)) {
-		munmap(base, bytes);
-		base = MAP_FAILED;
+		bytes = (size_t)info.max_entries * info.value_size;
+		base = page_map(page_fd, page->bytes, fd, bytes, PROT_READ);
 	}
 	if (fd >= 0)
 		close(fd);
 	if (base == MAP_FAILED)
 		return false;
 	munmap(page->at, page->bytes);
-	*page = (struct page){ base, bytes, page->id };
+	*page = (struct page){ base, page->bytes + bytes, page->id };
 	return true;
 }
 

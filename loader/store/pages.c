@@ -17,6 +17,7 @@
 #include "impl.h"
 #include "util/grace.h"
 #include "page_ids.h"
+#include "page_map.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/machine.h"
@@ -331,29 +332,11 @@ uint64_t units_free(struct store *st)
 
 /* ---- growth -------------------------------------------------------------- */
 
-/*
- * Maps a page, and its tail behind it if tail_fd is not -1, which has so many pages.  MAP_FAILED
- * with errno.
- */
-static void *page_map(int fd, int tail_fd, unsigned int tail)
+/* With a tail of so many pages, if tail_fd is not -1.  MAP_FAILED with errno. */
+static void *map_writable(int fd, int tail_fd, unsigned int tail)
 {
-	size_t bytes = (1 + (size_t)tail) * XKV_PAGE_BYTES;
-	int prot = PROT_READ | PROT_WRITE, flags = MAP_SHARED | MAP_FIXED, saved;
-	char *base;
-
-	if (tail_fd < 0)
-		return mmap(NULL, XKV_PAGE_BYTES, prot, MAP_SHARED, fd, 0);
-	base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (base == MAP_FAILED)
-		return base;
-	if (mmap(base, XKV_PAGE_BYTES, prot, flags, fd, 0) != MAP_FAILED &&
-	    mmap(base + XKV_PAGE_BYTES, bytes - XKV_PAGE_BYTES, prot, flags, tail_fd, 0) !=
-		    MAP_FAILED)
-		return base;
-	saved = errno;
-	munmap(base, bytes);
-	errno = saved;
-	return MAP_FAILED;
+	return page_map(fd, XKV_PAGE_BYTES, tail_fd, (size_t)tail * XKV_PAGE_BYTES,
+			PROT_READ | PROT_WRITE);
 }
 
 static void page_unmap(const struct store *st, uint32_t number, void *base)
@@ -380,7 +363,7 @@ static int page_make(void **base, int tail_fd, unsigned int tail)
 
 	if (fd < 0)
 		return -errno;
-	*base = page_map(fd, tail_fd, tail);
+	*base = map_writable(fd, tail_fd, tail);
 	if (*base == MAP_FAILED) {
 		int saved = -errno;
 
@@ -623,7 +606,7 @@ static int tail_adopt(const struct store *st, uint32_t number, int page_fd, stru
 	}
 	if (fd < 0)
 		return fd;
-	whole = page_map(page_fd, fd, *tail);
+	whole = map_writable(page_fd, fd, *tail);
 	close(fd);
 	if (whole == MAP_FAILED)
 		return -errno;
@@ -640,7 +623,7 @@ static int page_adopt(struct store *st, unsigned int number, uint32_t id)
 
 	if (fd < 0)
 		return -errno;
-	page = page_map(fd, -1, 0);
+	page = map_writable(fd, -1, 0);
 	if (page == MAP_FAILED)
 		ret = -errno;
 	else if (page->huge)

@@ -871,14 +871,20 @@ class Relay(threading.Thread):
         pair[1 if source is pair[0] else 0].sendall(data[:cut_at])
 
 
-@pytest.fixture(scope="module")
-def relayed(store, behind, tmp_path_factory):
+@contextlib.contextmanager
+def behind_a_relay(store, behind, place, *options):
     relay = Relay(behind.port)
-    with store(tmp_path_factory.mktemp("relayed"), "--upstream", f"redis://127.0.0.1:{relay.port}",
-               "--cache-max-stale", "3000") as daemon:
+    with store(place, "--upstream", f"redis://127.0.0.1:{relay.port}", *options) as daemon:
         wait_for(lambda: is_up(daemon), "the upstream")
         yield daemon, relay
         relay.listener.close()
+
+
+@pytest.fixture(scope="module")
+def relayed(store, behind, tmp_path_factory):
+    with behind_a_relay(store, behind, tmp_path_factory.mktemp("relayed"),
+                        "--cache-max-stale", "3000") as both:
+        yield both
 
 
 @pytest.fixture
@@ -1024,12 +1030,9 @@ def test_subscriber_learns_of_a_script(held):
 
 @pytest.fixture(scope="module")
 def exclusive_relayed(store, behind, tmp_path_factory):
-    relay = Relay(behind.port)
-    with store(tmp_path_factory.mktemp("exclusive"), "--upstream",
-               f"redis://127.0.0.1:{relay.port}", "--upstream-exclusive", "yes") as daemon:
-        wait_for(lambda: is_up(daemon), "the upstream")
-        yield daemon, relay
-        relay.listener.close()
+    with behind_a_relay(store, behind, tmp_path_factory.mktemp("exclusive"),
+                        "--upstream-exclusive", "yes") as both:
+        yield both
 
 
 @pytest.fixture
