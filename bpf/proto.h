@@ -91,7 +91,9 @@ enum xkv_opcode {
 	XKV_OP_CHECK = 12,   /* with XKV_F_ATOMIC: the key has this version, 0 = is missing */
 };
 
-/* Those that may change something. */
+/* Those that only read, and those that may change something. */
+#define XKV_IS_READ(opcode)                                                                        \
+	((opcode) == XKV_OP_GET || ((opcode) >= XKV_OP_TTL && (opcode) <= XKV_OP_SCAN))
 #define XKV_IS_CHANGE(opcode) ((opcode) >= XKV_OP_SET && (opcode) <= XKV_OP_APPEND)
 
 /* struct xkv_op.flags; docs/protocol.md lists which opcodes take which */

@@ -296,7 +296,8 @@ static __always_inline int op_do(struct xkv_request *rq, __u32 opcode)
 	case XKV_OP_EXPIRE:
 		return op_change(rq, opcode);
 	}
-	return op_get(rq, opcode);
+	return XKV_IS_READ(opcode) ? op_get(rq, opcode)
+				   : answer(rq, opcode, XKV_BAD_OPCODE, XKV_C_op_bad_opcode);
 }
 
 /* Length of the value in a slot that xkvd has prefilled; the operation itself carries none. */
@@ -325,8 +326,7 @@ static __always_inline void op_used(struct xkv_request *rq, int outcome, __u32 a
 	struct xkv_config *cfg = config();
 	struct xkv_result *r = (struct xkv_result *)&OUT(rq, at);
 	__u32 opcode = rq->opcode, bytes = rq->out_len - at - sizeof(*r);
-	bool written = opcode != XKV_OP_GET && opcode != XKV_OP_SCAN && opcode != XKV_OP_TTL &&
-		       opcode != XKV_OP_TOUCH;
+	bool written = !XKV_IS_READ(opcode);
 
 	if (!cfg || !rq->key_len || !is_done(outcome) ||
 	    rq->flags & (XKV_REQUEST_EXPIRED | XKV_REQUEST_EVICT | XKV_REQUEST_RELOCATE) ||

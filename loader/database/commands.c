@@ -243,8 +243,7 @@ static bool has_missed(const struct store_op *op, int ret, const struct store_en
 		return false;
 	if (ret == -ECANCELED)
 		return op->flags & XKV_RETURN && !e->value;
-	return ret == -ENOENT && (op->opcode == XKV_OP_GET || op->opcode == XKV_OP_TTL ||
-				  op->opcode == XKV_OP_TOUCH || op->flags & XKV_RETURN);
+	return ret == -ENOENT && (XKV_IS_READ(op->opcode) || op->flags & XKV_RETURN);
 }
 
 /* An operation has found or created an entry, or was refused because of it. */

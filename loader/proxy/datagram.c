@@ -57,9 +57,7 @@ static bool next_key(char *key, size_t len)
 static void add_operation(struct asked *asked, unsigned int *count, const struct xkv_op *op,
 			  const char *key)
 {
-	bool reads = op->opcode == XKV_OP_GET || op->opcode == XKV_OP_TTL ||
-		     op->opcode == XKV_OP_TOUCH || op->opcode == XKV_OP_SCAN;
-	struct asked a = { .reads = reads, .len = op->key_len };
+	struct asked a = { .reads = XKV_IS_READ(op->opcode), .len = op->key_len };
 
 	memcpy(a.key, key, op->key_len);
 	for (unsigned int n = op->opcode == XKV_OP_SCAN ? op->keys : 1; n && *count < RESULTS_MAX;

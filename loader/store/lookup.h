@@ -17,7 +17,7 @@
 
 static inline bool lookup_takes(const struct store_op *op)
 {
-	return op->opcode == XKV_OP_GET || op->opcode == XKV_OP_TTL || op->opcode == XKV_OP_TOUCH;
+	return XKV_IS_READ(op->opcode);
 }
 
 /*

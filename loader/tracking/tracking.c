@@ -753,7 +753,7 @@ static bool is_queued(struct caller *c, const struct resp_arg *key)
 	const struct queue *q = queue_of(c);
 
 	for (unsigned int i = 0; i < q->count; i++)
-		if (q->op[i].opcode != XKV_OP_GET && q->op[i].key_len == key->len &&
+		if (XKV_IS_CHANGE(q->op[i].opcode) && q->op[i].key_len == key->len &&
 		    !memcmp(q->op[i].key, key->ptr, key->len))
 			return true;
 	return false;
