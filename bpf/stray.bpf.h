@@ -18,13 +18,28 @@
 
 /* ---- segments ---------------------------------------------------------------- */
 
+/* The sum of a header of IPv4 with options; none if it is not all there. */
+static __always_inline __u64 options_sum(const struct iphdr *ip, void *end)
+{
+	const __be32 *word = (const __be32 *)ip;
+	__u64 sum = 0;
+
+	for (__u32 i = 0; i < 15; i++) {
+		if (i >= ip->ihl || (void *)(word + 1) > end)
+			break;
+		sum += *word++;
+	}
+	return sum;
+}
+
 static __always_inline bool stray_ip4(struct segment *s, struct packet *p, void *cursor)
 {
 	struct iphdr *ip = cursor;
 	__u32 header;
 
 	if ((void *)(ip + 1) > p->end || ip->version != 4 || ip->ihl < 5 ||
-	    ip->protocol != IPPROTO_TCP || ip->frag_off & bpf_htons(IP_OFFSET))
+	    ip->protocol != IPPROTO_TCP || ip->frag_off & bpf_htons(IP_OFFSET) ||
+	    fold(options_sum(ip, p->end)) != 0xffff)
 		return false;
 	header = ip->ihl * 4;
 	s->parts = !!(ip->frag_off & bpf_htons(IP_MORE));
@@ -63,8 +78,9 @@ static __always_inline bool stray_ip6(struct segment *s, struct packet *p, void 
 }
 
 /*
- * Parses a segment that parse_segment() does not.  False: it is not one; or, if s->parts is set,
- * its first fragment lacks the numbers, which no host sends.
+ * Parses a segment that parse_segment() does not.  The header of IPv4 has to be right: a damaged
+ * one looks like a fragment, and the kernel drops it.  False: it is not one; or, if s->parts is
+ * set, its first fragment lacks the numbers, which no host sends.
  */
 __noinline int stray_segment(struct xdp_md *ctx, struct segment *s)
 {

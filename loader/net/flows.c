@@ -3,6 +3,7 @@
 #include "flows.h"
 
 #include <errno.h>
+#include <linux/sock_diag.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -197,20 +198,29 @@ static void make(struct flows *all, struct flow *f, int fd)
 	all->count++;
 }
 
+/* Has everything that came been read from the socket? */
+static bool holds_nothing(int fd)
+{
+	uint32_t memory[SK_MEMINFO_VARS] = { 0 };
+	socklen_t len = sizeof(memory);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory, &len) &&
+	       !memory[SK_MEMINFO_RMEM_ALLOC] && !memory[SK_MEMINFO_BACKLOG];
+}
+
 /*
- * Were all segments in order that the driver has not seen, as those before the flow was made?
- * Bytes that the kernel holds out of order would lie at a wrong place.
+ * Does the kernel hold no bytes out of order that the driver has not seen, as those from before the
+ * flow was made?  They would lie at a wrong place.
  */
 static bool flows_check(const struct flows *all, struct flow *f, int fd)
 {
 	unsigned int missed = __atomic_load_n(&all->missed, __ATOMIC_ACQUIRE);
 	struct tcp_info info;
 
-	if (f->checked != missed) {
+	if (f->checked != missed && tcp_info(fd, &info) &&
+	    (!info.tcpi_rcv_ooopack || holds_nothing(fd)))
 		f->checked = missed;
-		f->unfit = !tcp_info(fd, &info) || info.tcpi_rcv_ooopack;
-	}
-	return !f->unfit;
+	return f->checked == missed;
 }
 
 /* ---- publishing --------------------------------------------------------------- */

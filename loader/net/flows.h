@@ -34,7 +34,7 @@ struct flow {
 	uint64_t id;
 	unsigned int rounds;  /* in which it could have been answered there, before it is made */
 	bool unfit;	      /* the driver does not see this connection */
-	unsigned int checked; /* the count of flows_missed() when nothing was out of order */
+	unsigned int checked; /* the count of flows_missed() when nothing was held out of order */
 	struct xkv_flow_key key;
 };
 

@@ -161,10 +161,14 @@ class Peer:
             ip_header(source or self.own, self.server, len(payload), protocol, **ip) + payload
 
     def emit(self, flags, data=b"", tos=0, damage=None, **numbers):
-        """Sends a segment whose numbers may be any; the peer's own stay."""
+        """
+        Sends a segment whose numbers may be any; the peer's own stay.  `damage`: the bits to change
+        in one byte of the frame.
+        """
         frame = self.frame(self.tcp(flags, data, **numbers), tos=tos)
         if damage is not None:
-            frame = frame[:damage] + bytes([frame[damage] ^ 1]) + frame[damage + 1:]
+            at, bits = damage
+            frame = frame[:at] + bytes([frame[at] ^ bits]) + frame[at + 1:]
         self.wire.send(frame)
 
     def emit_fragments(self, data, at):
@@ -279,9 +283,12 @@ class Peer:
         options, stamps = self.syn_options, b""
         if self.stamps:
             stamps, self.stamps = b"\1\1\x08\x0a" + struct.pack("!II", self.clock & M32, 0), False
-        self.emit(SYN | (ECE | CWR if self.ecn else 0), syn=options + stamps)
+        for _ in range(4):  # the server drops it while many wait to be accepted
+            self.emit(SYN | (ECE | CWR if self.ecn else 0), syn=options + stamps)
+            syn = self.any(1)
+            if syn:
+                break
         self.stamps = bool(stamps)
-        syn = self.any()
         assert syn and syn.flags & ~ECE == SYN | ACK, syn
         self.seq = self.seq + 1 & M32
         assert syn.ack == self.seq
