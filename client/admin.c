@@ -188,7 +188,7 @@ static void on_interrupt(int sig)
 
 void watch_begin(void)
 {
-	/* a request is waited for all the same: the second Ctrl-C ends the program */
+	/* SA_RESETHAND: a second Ctrl-C ends the program even while it waits for a reply */
 	struct sigaction sa = { .sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND };
 
 	watch_interrupted = 0;

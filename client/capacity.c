@@ -78,7 +78,7 @@ static double slot_cost(unsigned int slot_bytes)
 	return units * unit_cost() / (units * XKV_UNIT_BYTES / slot_bytes);
 }
 
-/* Of one with a span of its own: a page holds so many of this size, if all have it. */
+/* The share of pages that an entry with a span of its own takes, if all have its size. */
 static double large_cost(double need)
 {
 	unsigned int units = xkv_units((__u64)need);

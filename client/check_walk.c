@@ -561,7 +561,7 @@ static const char *entry_error(struct walk *w, struct chain *c, uint64_t entry,
 
 	if (load(&slot->seq) & 1)
 		return "is locked or free";
-	if (!load(&slot->seq)) /* no commit gives this: it was written over from the slot before */
+	if (!load(&slot->seq)) /* never drawn: a write to the slot before it ran past its end */
 		return "has version 0";
 	if (class != span->class)
 		return "has the wrong class";

@@ -44,7 +44,7 @@ static int need_handle(struct cli *c)
 	return 0;
 }
 
-/* What has to be done through TCP is about the same database. */
+/* Suggests redis-cli, with the database that is selected here. */
 static int fail_too_large(const struct cli *c, const struct xkv_cmd *cmd)
 {
 	bool append = cmd->command == XKV_CMD_APPEND;

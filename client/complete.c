@@ -17,9 +17,9 @@
 #include "cli.h"
 #include "tcp.h"
 
-#define WORDS_MAX 100 /* that are offered */
-#define WORD_MAX  256 /* bytes of one, and of a usage's */
-#define WAIT_MS	  300 /* for keys: somebody waits */
+#define WORDS_MAX 100 /* offered at once */
+#define WORD_MAX  256 /* bytes of an offered word, and of a word of a usage */
+#define WAIT_MS	  300 /* for the server's keys; the user is waiting */
 #define BLANKS	  " \t"
 
 /* libedit calls back without an argument, and one word after the other. */
@@ -60,7 +60,7 @@ static void offer_commands(const char *begin)
 
 /* ---- keys ------------------------------------------------------------------ */
 
-/* May it stand at the prompt as it is? */
+/* Can the key be typed without quotes? */
 static bool is_plain(const char *key, size_t len)
 {
 	mbstate_t state = { 0 };
@@ -110,7 +110,7 @@ static long long now_ms(void)
 	return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Whoever cannot be asked, or does not answer in time, has no keys to offer. */
+/* Offers no keys if the server cannot be reached or does not answer in time. */
 static void offer_keys(const char *begin)
 {
 	char pattern[2 * WORD_MAX + 2], cursor[24] = "0", unsaid[256];
@@ -141,7 +141,7 @@ static void offer_keys(const char *begin)
 
 /* ---- usages ---------------------------------------------------------------- */
 
-/* Word number `n` of "mset KEY VALUE [KEY VALUE]...", of which the end may be repeated. */
+/* Is word number `n` of a usage a key?  The end of "mset KEY VALUE [KEY VALUE]..." repeats. */
 static bool is_key(const char *usage, unsigned int n)
 {
 	const char *word[32], *end = usage + strlen(usage), *at;
@@ -163,7 +163,7 @@ static bool is_key(const char *usage, unsigned int n)
 	return !strncmp(at, "KEY", 3) && !isalpha((unsigned char)at[3]);
 }
 
-/* Does this word of a usage stand for itself, as EX does in [EX s|PX ms]? */
+/* Is this word of a usage typed as it is, like EX in [EX s|PX ms]? */
 static bool is_literal(const char *word, size_t len)
 {
 	static const char *const names[] = { "KEY", "SECTION", "COUNT",	    "PATTERN",
@@ -175,7 +175,7 @@ static bool is_literal(const char *word, size_t len)
 	return *word == '-' || (len > 1 && isupper((unsigned char)*word));
 }
 
-/* Of each [OPTION VALUE|OPTION] the first words, if word number `n` is not before all of them. */
+/* Offers the first word of each alternative in [...], once word number `n` has reached them. */
 static void offer_options(const char *usage, unsigned int n, const char *begin)
 {
 	const char *at = usage, *first = strchr(usage, '[');
@@ -213,7 +213,7 @@ static char *next_word(const char *text, int number)
 	return offered.given < offered.count ? strdup(offered.word[offered.given++]) : NULL;
 }
 
-/* Word number `n` of a command. */
+/* Completes word number `n` of a command. */
 static void complete_argument(const char *command, unsigned int n, const char *begin)
 {
 	const char *usage = command_usage(command);
@@ -236,7 +236,7 @@ static char **complete(const char *text, int start, int end)
 	unsigned int n = 0;
 
 	(void)end;
-	rl_attempted_completion_over = 1; /* or it would offer files */
+	rl_attempted_completion_over = 1; /* without this, libedit would offer file names */
 	rl_completion_append_character = ' ';
 	offer_nothing();
 	for (const char *at = rl_line_buffer + strspn(rl_line_buffer, BLANKS);

@@ -19,7 +19,7 @@ struct tcp {
 	redisContext *redis;
 	SSL_CTX *rules; /* NULL = no TLS, as `ssl` */
 	SSL *ssl;
-	enum { UNKNOWN, XKVD, IN_FRONT } answers; /* whoever commands without XKV reach */
+	enum { UNKNOWN, XKVD, IN_FRONT } answers; /* IN_FRONT: xkvd in front of a Redis */
 };
 
 /* ---- errors ----------------------------------------------------------- */
@@ -243,7 +243,7 @@ redisReply *tcp_ask(const struct cli *c, struct tcp *tcp, const char *name, cons
 	return ask(c, tcp, name, count_words(second, third), argv, err);
 }
 
-/* The server has said so, and closes the connection. */
+/* Has the server refused the connection with this reply?  It then closes it. */
 static bool is_turned_away(const redisReply *reply)
 {
 	return reply->type == REDIS_REPLY_ERROR &&
@@ -251,7 +251,7 @@ static bool is_turned_away(const redisReply *reply)
 		!strncmp(reply->str, "ERR max number of clients", 25));
 }
 
-/* Whether it is an xkvd that answers these words, which are INFO's.  An exit code. */
+/* Sends `argv`, a form of INFO; *is: an xkvd has answered.  An exit code. */
 static int is_xkvd(const struct cli *c, struct tcp *tcp, int argc, const char **argv, bool *is)
 {
 	redisReply *reply;
@@ -266,7 +266,10 @@ static int is_xkvd(const struct cli *c, struct tcp *tcp, int argc, const char **
 	return err;
 }
 
-/* In front of a Redis commands reach that, and XKV is for xkvd.  An exit code. */
+/*
+ * Finds out whether plain commands reach xkvd itself.  If it is in front of a Redis they are passed
+ * on, and only those behind the word XKV are for xkvd.  An exit code.
+ */
 static int look_who_answers(const struct cli *c, struct tcp *tcp)
 {
 	const char *argv[] = { "XKV", "INFO", "server" };

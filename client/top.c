@@ -346,8 +346,8 @@ static void show_hot(const struct top *t, struct screen *s)
 }
 
 /*
- * Line by line over what was there, each to its end, and then what is below: nothing is cleared
- * first, so nothing flickers.  Lines that are too long are cut, not wrapped.
+ * Writes each line over the previous one, clears the rest of it, and at the end what is below.
+ * Nothing is cleared first, so nothing flickers.  Lines that are too long are cut, not wrapped.
  */
 static void show(const struct top *t)
 {

@@ -17,10 +17,10 @@
 #include "util/log.h"
 #include "util/machine.h"
 
-#define PASSES_MAX 8	      /* while changes are made */
-#define FEW	   1000	      /* changes since the last pass, so that the next may be the last */
-#define HOLD_NS	   2000000000 /* after that an xkvd that was killed holds nothing up */
-#define HOLD_FOR   4096	      /* entries that are looked at before it is renewed */
+#define PASSES_MAX 8	      /* while the older programs make changes */
+#define FEW	   1000	      /* changes in a pass: so few that writes are held for the next one */
+#define HOLD_NS	   2000000000 /* a hold ends by itself, in case this xkvd is killed */
+#define HOLD_FOR   4096	      /* entries that are visited before the hold is renewed */
 
 struct migrate {
 	struct bpf *bpf;
@@ -32,7 +32,7 @@ struct migrate {
 	bool again; /* not the first pass */
 	bool held, lapsed, replaced;
 	uint64_t held_until_ns, held_since_ns, began_ns;
-	uint64_t keys, changed; /* that the last pass has met, and copied */
+	uint64_t keys, changed; /* of the last pass: entries that it visited, and copied */
 };
 
 /* ---- the copy -------------------------------------------------------------- */
@@ -78,7 +78,7 @@ static bool stays(void *arg, const struct carried *e)
 	return older_has(m->older, e);
 }
 
-/* Copies what is not there yet, and removes what is not there any more. */
+/* Copies entries that are new or have changed, and removes those that were deleted meanwhile. */
 static int pass(struct migrate *m)
 {
 	uint64_t count = 0;
@@ -104,7 +104,7 @@ static int fail(int ret, char *err, size_t err_len)
 	return ret;
 }
 
-/* The same secrets, so clients' tokens stay good; and the keys have the same hashes. */
+/* With the older store's secrets: tokens of clients stay valid, and keys have the same hashes. */
 static int begin(struct migrate *m)
 {
 	struct xkv_secrets secrets;
@@ -170,7 +170,7 @@ int migrate_begin(struct migrate **out, struct bpf *bpf, struct store *st, const
 
 /* ---- the end --------------------------------------------------------------- */
 
-/* What is kept for repeated requests: each is executed once, on whichever side of this. */
+/* Copies the dedup cache, so that a change repeated after the switch is not executed again. */
 static int carry_once(struct migrate *m)
 {
 	struct xkv_dedup_set *sets = calloc(XKV_DEDUP_SETS, sizeof(*sets));
@@ -183,7 +183,7 @@ static int carry_once(struct migrate *m)
 	return ret;
 }
 
-/* Nobody changes the older store any more. */
+/* While the hold lasts, so nobody changes the older store. */
 static int last_pass(struct migrate *m)
 {
 	struct carried_settings settings;
@@ -208,7 +208,7 @@ static int last_pass(struct migrate *m)
 	return 0;
 }
 
-/* What takes long before the rest, so that the hold is short. */
+/* Does what takes long before the hold, to keep that short. */
 static int end(struct migrate *m)
 {
 	int ret = bpf_pin_beside(m->bpf, m->cfg);
@@ -220,7 +220,7 @@ static int end(struct migrate *m)
 		ret = last_pass(m);
 	if (ret)
 		return ret;
-	older_hold(m->older, UINT64_MAX); /* for good: its programs have nothing to change */
+	older_hold(m->older, UINT64_MAX); /* for good: its programs must change nothing any more */
 	m->held = true;
 	return bpf_replace(m->cfg);
 }

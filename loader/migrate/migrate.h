@@ -6,8 +6,8 @@
  *	migrate_end(...)	stops changes, copies what has changed, and pins the new maps in the
  *				place of the older ones
  *
- * A kill before the latter has pinned them leaves the older store as it was, and one behind that
- * the new one.  One thread.
+ * A kill before the new maps are pinned leaves the older store as it was, a later one the new
+ * store.  One thread.
  */
 #ifndef XKV_MIGRATE_H
 #define XKV_MIGRATE_H
@@ -20,17 +20,20 @@ struct config;
 struct migrate;
 struct store;
 
-/* Can it be done?  Changes nothing.  0, or -errno with a sentence. */
+/* Can the store be carried over?  Changes nothing.  0, or -errno with a sentence. */
 int migrate_check(const struct bpf *bpf, char *err, size_t err_len);
 
 /*
- * `st` is empty, made on the maps of `bpf`.  *empty: nothing was worth carrying over (a cache, or a
- * store that was never served), so `st` is as a new one.  0, or -errno with a sentence.
+ * `st` is empty, made on the maps of `bpf`.  *empty: there was nothing worth carrying over (a
+ * cache, or a store that was never served), so `st` stays empty.  0, or -errno with a sentence.
  */
 int migrate_begin(struct migrate **m, struct bpf *bpf, struct store *st, const struct config *cfg,
 		  bool *empty, char *err, size_t err_len);
 
-/* Until migrate_undo(), or a program of the new maps, nobody changes the data.  As above. */
+/*
+ * Afterwards nobody changes the data until migrate_undo() is called or a program of the new maps
+ * serves.  0, or -errno with a sentence.
+ */
 int migrate_end(struct migrate *m, char *err, size_t err_len);
 
 /* Lets the older programs go on, if no program of the new maps has served. */

@@ -21,14 +21,14 @@
 #define WAYS_MAX     32
 #define BUCKET_KEYS  ((XKV_CHAIN_MAX + 1) * WAYS_MAX)
 #define ONCE_TRIES   1000
-#define READ_WAIT_MS 2000 /* for one who has locked an entry and does not run */
+#define READ_WAIT_MS 2000 /* for a writer that was preempted while it held a lock */
 
-/* Where things are. */
+/* Where the fields are in the older layout. */
 struct places {
 	struct field head, entry;		  /* of a bucket */
 	struct field seq, expire_ms, key_len, db; /* of a slot */
 	struct field access, value_len;
-	struct field chain; /* the bucket in a slot */
+	struct field chain; /* of a slot: the chain bucket in it */
 	struct field huge;  /* of a page */
 	struct field units;
 	struct field bucket_mask, fingerprint_mask, read_only, held_until_ns; /* of the config */
@@ -53,11 +53,11 @@ struct older {
 	uint32_t buckets;
 	struct page *page; /* by number */
 	uint32_t pages;
-	uint64_t key[XKV_HASH_WORDS]; /* of the entry that is reported */
+	uint64_t key[XKV_HASH_WORDS]; /* of the entry that is being reported */
 	char *value;
 	size_t value_room;
 	uint64_t *digest; /* of the versions in each bucket, when it was reported; 0 = none */
-	/* of a bucket that is read */
+	/* of the bucket that was read last */
 	unsigned int entries;
 	uint64_t entry[BUCKET_KEYS];
 };
@@ -105,7 +105,7 @@ static bool find_places(const struct btf *btf, struct places *p)
 	return p->value_len.bits && p->value_len.bits <= 32 && p->slot_bytes % 8 == 0;
 }
 
-/* Have the replies and secrets a place in ours? */
+/* Do the older dedup cache and configuration fit our maps? */
 static bool fits_ours(const struct older *o)
 {
 	struct bpf_map_info info = {};
@@ -119,7 +119,7 @@ static bool fits_ours(const struct older *o)
 
 /* ---- opening --------------------------------------------------------------- */
 
-/* Maps all elements of an array.  NULL: that does not work. */
+/* Maps all elements of an array.  NULL: it cannot be mapped. */
 static char *map_array(int fd, uint32_t value_bytes, size_t *bytes, uint32_t *elements)
 {
 	struct bpf_map_info info = {};
@@ -188,7 +188,7 @@ static bool map_page(struct older *o, uint32_t number, uint32_t id)
 	return page->at;
 }
 
-/* What page has that number now? */
+/* Maps the page that has this number now.  False: there is none. */
 static bool look_up_page(struct older *o, uint32_t number)
 {
 	uint32_t id;
@@ -220,7 +220,7 @@ static int map_pages(struct older *o)
 	}
 	for (uint32_t number = 0; !ret && number < o->pages; number++)
 		if (id[number])
-			map_page(o, number, id[number]); /* or it has just gone */
+			map_page(o, number, id[number]); /* fails if it was just removed */
 	free(id);
 	return ret;
 }
@@ -306,7 +306,7 @@ static uint64_t config_word(const struct older *o, const struct field *f)
 	return load(o->config + f->at);
 }
 
-/* The slot of a reference, and its page as it is now; NULL: there is none. */
+/* The slot of a reference, and its page as mapped now.  NULL: there is none. */
 static const char *slot_at(const struct older *o, uint64_t ref, struct page *page)
 {
 	uint64_t number = (ref & XKV_REF_MASK) >> o->p.offset_bits;
@@ -320,7 +320,7 @@ static const char *slot_at(const struct older *o, uint64_t ref, struct page *pag
 		       : NULL;
 }
 
-/* Looks up again where the page of a reference is. */
+/* Maps the page of a reference again: its number may be that of another page by now. */
 static void refresh(struct older *o, uint64_t ref)
 {
 	uint64_t number = (ref & XKV_REF_MASK) >> o->p.offset_bits;
@@ -449,14 +449,14 @@ static bool has_changed(struct older *o, uint64_t number)
 	       memcmp(before, o->entry, entries * sizeof(*before));
 }
 
-/* Versions are unique, so what has changed has another sum. */
+/* The digest of a bucket is the sum of these.  Versions are unique, so any change alters it. */
 static uint64_t digest_of(uint64_t version)
 {
 	version *= 0x9e3779b97f4a7c15ULL;
 	return version ^ version >> 32;
 }
 
-/* Reports the entry of a reference, if it is one of this bucket. */
+/* Reports the entry that `entry` refers to, if it belongs to this bucket. */
 static int report(struct older *o, uint64_t number, uint64_t entry, older_fn *fn, void *arg,
 		  uint64_t *digest)
 {
@@ -475,7 +475,7 @@ static int report(struct older *o, uint64_t number, uint64_t entry, older_fn *fn
 	return fn(arg, &e, entry);
 }
 
-/* Is the bucket, by its versions, as it was when it was last reported? */
+/* Has the bucket the same versions as when it was last reported? */
 static bool is_known(struct older *o, uint64_t number)
 {
 	uint64_t digest = 0, version;
@@ -494,7 +494,7 @@ static bool is_known(struct older *o, uint64_t number)
 	return digest == o->digest[number] && !has_changed(o, number);
 }
 
-/* Until nothing of the bucket has changed while it was read. */
+/* Reads the bucket again and again until nothing in it has changed meanwhile. */
 static int walk_bucket(struct older *o, uint64_t number, older_fn *fn, void *arg)
 {
 	uint64_t until = 0, digest;
@@ -557,7 +557,7 @@ bool older_has(struct older *o, const struct carried *key)
 
 	while (!read_bucket(o, number)) {
 		if (monotonic_ms() > until)
-			return true; /* damaged: the next walk fails there */
+			return true; /* the bucket is damaged: the next walk fails on it */
 		sched_yield();
 	}
 	for (unsigned int i = 0; i < o->entries; i++) {
@@ -644,7 +644,10 @@ static bool is_locked(const struct xkv_dedup_set *set)
 	return locks & 1;
 }
 
-/* Reads a set until nobody is at it.  One that stays locked drops all copies, in ours, too. */
+/*
+ * Reads a set of the dedup cache consistently.  One that stays locked is copied with its lock: the
+ * older programs drop all requests of such a set, and so do ours.
+ */
 static int once_set(const struct older *o, uint32_t number, char *value, char *again,
 		    struct xkv_dedup_set *out)
 {

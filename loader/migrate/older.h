@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads a store of another layout, while its programs serve it and its xkvd may run: by the rules
- * for all readers (docs/design.md, "Look-ups in user space"), with places that the description of
- * the maps tells (kernel/fields.h).  Nothing else in xkvd knows any layout but its own.
+ * Reads a store of another layout, while its programs serve it and its xkvd may run.  It follows
+ * the rules for all readers (docs/design.md, "Look-ups in user space"), and takes the offsets of
+ * fields from the BTF of the maps (kernel/fields.h).  All other code of xkvd knows one layout only.
  *
  * One thread.
  */
@@ -20,13 +20,13 @@
 struct older;
 
 /*
- * Opens what bpf->older has.  NULL with a sentence: it cannot be read, or what is in it has no
- * place in ours.
+ * Opens the maps in bpf->older.  NULL with a sentence: they cannot be read, or have fields for
+ * which our layout has no place.
  */
 struct older *older_open(const struct bpf *bpf, char *err, size_t err_len);
 void older_close(struct older *o);
 
-/* Has it ever been served, and is it no cache?  Else nothing of it is worth carrying over. */
+/* False for a cache and for a store that was never served: nothing is worth carrying over. */
 bool older_has_data(const struct older *o);
 uint32_t older_layout(const struct older *o);
 /* Bytes of memory that its entries and its index take. */
@@ -48,12 +48,12 @@ int older_value(struct older *o, struct carried *e, uint64_t ref);
 bool older_has(struct older *o, const struct carried *key);
 
 /*
- * Has its programs leave all changes to xkvd until then (since boot, ns), or go on with them (0).
- * They do after a grace period.
+ * Makes the older programs pass all changes up to xkvd until this time (ns since boot; 0: no
+ * longer).  It is certain only after a grace period.
  */
 void older_hold(struct older *o, uint64_t until_ns);
 
-/* The secrets that the hashes of its keys are made with. */
+/* The secrets of its hashes of keys, and of clients' tokens. */
 int older_secrets(const struct older *o, struct xkv_secrets *out);
 /* The replies that are kept for repeated requests: XKV_DEDUP_SETS sets. */
 int older_once(const struct older *o, struct xkv_dedup_set *out);

@@ -23,7 +23,7 @@ TAILQ_HEAD(library_list, library);
 struct functions {
 	struct interpreter *lua;
 	struct library_list libraries;
-	/* without functions: those of the snapshot that did not load.  They go into the next one */
+	/* libraries of the snapshot that did not load: only their text is kept, for the next one */
 	struct library_list unusable;
 };
 
@@ -95,7 +95,10 @@ static size_t write_records(const struct library_list *list, unsigned char *to)
 	return len;
 }
 
-/* Drops libraries that did not load and whose names others have now: Redis refuses such a file. */
+/*
+ * Drops libraries that did not load if one that did has the same name: Redis refuses a snapshot in
+ * which a name occurs twice.
+ */
 static void drop_replaced(struct functions *f)
 {
 	struct library *lib, *next;
@@ -109,7 +112,7 @@ static void drop_replaced(struct functions *f)
 	}
 }
 
-/* After a change: hands the texts of all libraries to snapshots. */
+/* Hands the texts of all libraries to snapshots; to be called after each change. */
 static void function_publish(struct functions *f)
 {
 	unsigned char *records;
@@ -286,11 +289,11 @@ static const char *function_load(struct interpreter *lua, struct library_list *l
 
 /* --- the functions of a worker --- */
 
-/* What a dump or a snapshot is read into. */
+/* Where the libraries of a dump or a snapshot go. */
 struct reading {
 	struct interpreter *lua;
 	struct library_list *list;
-	struct library_list *unusable; /* of a snapshot */
+	struct library_list *unusable; /* for those that do not load; NULL: that is an error */
 	char error[512];
 };
 
@@ -304,7 +307,7 @@ static int read_text(void *arg, const void *text, size_t len)
 		       : -ECANCELED;
 }
 
-/* Of one that does not load: keeps the text, and the name if its first line has one. */
+/* Keeps the text of a library that does not load, and the name if its first line has one. */
 static int keep_unusable(const struct reading *r, const struct resp_arg *text)
 {
 	char line[LINE_MAX_BYTES], error[256], *engine, *name = line;
@@ -487,7 +490,7 @@ void cmd_function_flush(struct caller *c, unsigned int argc, const struct resp_a
 /* --- FUNCTION LIST, STATS --- */
 
 struct listing {
-	bool code, some; /* some: those that match */
+	bool code, some; /* WITHCODE; only libraries that match `pattern` */
 	struct glob pattern;
 };
 

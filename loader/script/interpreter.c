@@ -17,13 +17,13 @@
 
 #define CHUNK_NAME  "@user_script"
 #define SCRIPTS	    "xkv scripts" /* in the registry: compiled scripts by their SHA */
-#define FLAGS	    "xkv flags"	  /* their flags, by their SHA, too */
-#define CACHED	    "xkv cached"  /* struct cached of those that may be evicted */
+#define FLAGS	    "xkv flags"	  /* flags of scripts by their SHA */
+#define CACHED	    "xkv cached"  /* struct cached of scripts that may be evicted, by their SHA */
 #define GLOBALS	    "xkv globals" /* what scripts see as their globals */
-#define GC_ABOVE    (16 << 20)	  /* bytes more than after the last full collection */
+#define GC_ABOVE    (16 << 20)	  /* growth since the last full collection that causes the next */
 #define UNPACK_MAX  8000	  /* as Lua: LUAI_MAXCSTACK */
 #define CACHED_MAX  500		  /* scripts of EVAL that are kept, as in Redis 7.4 */
-#define CACHED_FEW  16		  /* that are not worth a full collection */
+#define CACHED_FEW  16		  /* so few scripts are not worth a full collection */
 #define LOAD_PIECE  1024 /* bytes of a text that are compiled between two looks at the clock */
 #define GC_STEP	    64	 /* KiB of work between two looks at the clock */
 #define GC_PERIOD   50	 /* scripts between two steps of the collector, each of so many KiB */
@@ -94,13 +94,13 @@ void lua_push_globals(lua_State *L)
 	lua_getfield(L, LUA_REGISTRYINDEX, GLOBALS);
 }
 
-/* What is not yet compiled of a text. */
+/* The part of a text that is not yet compiled. */
 struct text {
 	const char *at;
 	size_t left;
 };
 
-/* The next piece: that of some statements takes longer the more there are before it. */
+/* Checks the clock before each piece, as some texts take quadratic time to compile. */
 static const char *next_piece(lua_State *L, void *arg, size_t *len)
 {
 	struct text *t = arg;
@@ -127,7 +127,8 @@ static int load_text(lua_State *L, const char *text, size_t len, const char *nam
 		lua_pushliteral(L, "attempt to load a binary chunk");
 		return 2;
 	}
-	lua_pushstring(L, name); /* anchored, also if it is cut off at a zero byte */
+	lua_pushstring(L,
+		       name); /* keeps Lua's copy of the name, up to a zero byte, from collection */
 	if (!lua_load_text(L, text, len, name)) {
 		lua_getfield(L, LUA_REGISTRYINDEX, GLOBALS);
 		lua_setfenv(L, -2);
@@ -203,7 +204,7 @@ static int global_unpack(lua_State *L)
 	return (int)(last - first + 1);
 }
 
-/* Not what would stay: the collector cannot be stopped. */
+/* Without what would outlast the script: the collector cannot be stopped or tuned. */
 static int global_collectgarbage(lua_State *L)
 {
 	const char *what = luaL_optstring(L, 1, "collect");
@@ -238,8 +239,8 @@ static int global_pcall(lua_State *L)
 }
 
 /*
- * The handler is called when the function has ended.  Within it, as the handler of an error that
- * check_time() raises, it would be without a hook, and could run forever.
+ * Calls the handler after the function has ended, not where the error was raised as Lua does: there,
+ * for an error that the hook has raised, it would run without a hook, perhaps forever.
  */
 static int global_xpcall(lua_State *L)
 {
@@ -439,14 +440,14 @@ void interpreter_sha(struct interpreter *lua, const struct resp_arg *text,
 	memcpy(sha, lua->last_sha, SCRIPT_SHA_TEXT);
 }
 
-/* A script that is looked for, or loaded. */
+/* Arguments and results of looking up, loading or forgetting a script. */
 struct known {
 	const char *sha;
 	const struct resp_arg *text;
 	unsigned int flags;
 	bool found;
-	bool stays;	       /* forget_script(): it is only not evicted any more */
-	struct cached *cached; /* NULL: it stays */
+	bool stays;	       /* forget_script(): keep the script, but never evict it */
+	struct cached *cached; /* NULL: it is never evicted */
 };
 
 static int ask_script(lua_State *L)
@@ -494,7 +495,7 @@ static int forget_script(lua_State *L)
 	return 0;
 }
 
-/* Forgets a script, or, if it `stays`, only that it may be evicted. */
+/* Forgets a script, or, if it `stays`, makes it one that is never evicted. */
 static bool interpreter_forget(struct interpreter *lua, const char *sha, bool stays)
 {
 	struct known k = { .sha = sha, .stays = stays };
@@ -539,7 +540,7 @@ static void evict(struct interpreter *lua, unsigned int most)
 	}
 }
 
-/* Half of the memory is for what scripts do. */
+/* Evicts scripts until those that are kept take at most half of the memory: runs need the rest. */
 static void interpreter_make_room(struct interpreter *lua)
 {
 	evict(lua, CACHED_MAX - 1);
@@ -576,7 +577,7 @@ static int load_script(lua_State *L)
 	return 0;
 }
 
-/* Should there be no memory, again without the scripts that can be evicted.  0, or Lua's error. */
+/* Loads a script; out of memory, evicts all that can be and tries again.  0, or Lua's error. */
 static int load_known(struct interpreter *lua, struct known *k)
 {
 	int ret = lua_cpcall(lua->state, load_script, k);
@@ -637,7 +638,7 @@ bool interpreter_load(struct interpreter *lua, struct script_run *run, const str
 
 /* ---- running --------------------------------------------------------------- */
 
-/* What is left to make of the memory is halved before the garbage is collected again. */
+/* The next collection is due when half of the memory that is free now has been used. */
 static void set_mark(struct interpreter *lua)
 {
 	lua->collect_at = lua->memory + (LUA_MEMORY_MAX - lua->memory) / 2;
@@ -648,8 +649,8 @@ static void set_mark(struct interpreter *lua)
 }
 
 /*
- * Lua 5.1 collects garbage when memory is twice what was not garbage, and does not if there is no
- * memory; so what is used may be half of it at most.  Here it is collected before that.
+ * Lua 5.1 collects when memory has doubled since the last collection, and not when an allocation
+ * fails; so a script could use only half of its memory.  This collects earlier.
  */
 static void collect_early(lua_State *L)
 {
@@ -692,7 +693,7 @@ bool lua_has_to_end(lua_State *L)
 	return script_yield(lua_of(L)->run);
 }
 
-/* Makes a table with `err`, `source` and `line` of any error. */
+/* Turns any error into a table with `err`, `source` and `line`. */
 static int describe_error(lua_State *L)
 {
 	lua_Debug at;
@@ -764,7 +765,7 @@ static int run_protected(lua_State *L)
 	return 0;
 }
 
-/* It stays on the stack: a number becomes a string that nothing else refers to. */
+/* The field as text.  It stays on the stack, the only reference to a number's text. */
 static const char *interpreter_field(lua_State *L, const char *name)
 {
 	lua_pushstring(L, name);
@@ -777,7 +778,7 @@ static int reply_run_error(lua_State *L)
 {
 	const struct interpreter *lua = lua_of(L);
 	struct reply *r = reply_to(lua->run->caller);
-	/* once it has to end, it also gets no more memory: that is no reason of its own */
+	/* a script that is ended gets no more memory, either: the error is then why it was ended */
 	const char *text = lua->run->ended, *source = NULL, *line = NULL;
 
 	if (lua_istable(L, -1)) {
@@ -812,7 +813,7 @@ static int run_collector(lua_State *L)
 		lua_gc(L, LUA_GCCOLLECT, 0);
 		return 0;
 	}
-	for (int cycles = 0; cycles < 2;) { /* what is garbage since one began is left by that */
+	for (int cycles = 0; cycles < 2;) { /* the first may have begun before garbage was made */
 		cycles += lua_gc(L, LUA_GCSTEP, GC_STEP);
 		if (lua->run && !script_clean_up(lua->run))
 			break;
@@ -833,7 +834,7 @@ bool lua_collect(lua_State *L, int step)
 	return step;
 }
 
-/* A little of it after some scripts, and all of it after one that has left much. */
+/* Collects all garbage after a script that has left much, else a step of it now and then. */
 static void collect(struct interpreter *lua)
 {
 	if (lua->memory > lua->kept + GC_ABOVE) {
@@ -854,7 +855,7 @@ bool interpreter_run(struct interpreter *lua, struct script_run *run)
 	lua->resp = PROTOCOL_RESP2;
 	lua->alike = false;
 	if (!run->function)
-		lua->table_count = 0; /* what is left of other scripts is garbage */
+		lua->table_count = 0; /* large tables of earlier scripts are garbage */
 	set_mark(lua);
 	failed = lua_cpcall(L, run_protected, lua);
 	lua_tick(NULL);
@@ -866,7 +867,8 @@ bool interpreter_run(struct interpreter *lua, struct script_run *run)
 		lua_insert(L, -2);
 		if (lua_pcall(L, 1, 0, 0))
 			reply_error(reply_to(run->caller), "ERR the script ran out of memory");
-	} else if (run->ended) { /* it has caught the error, and ended before the next one */
+	} else if (
+		run->ended) { /* the script caught that error, and returned before the next one */
 		reply_free(&lua->reply);
 		reply_error(reply_to(run->caller), "%s", run->ended);
 		failed = true;

@@ -10,21 +10,21 @@
 #include "lua_impl.h"
 
 #define ARGUMENT_MAX  (16UL << 20) /* bytes of texts that a function reads at once */
-#define COMPARISONS   256	   /* between two looks at the clock */
-#define REPEATS	      10000	   /* alike */
-#define ENCODE_MAX    (32UL << 20) /* bytes of a text in JSON, each character taking 6 */
-#define ENCODE_VALUES 300000	   /* in such a text */
-#define ENCODE_KEEP   (1UL << 20)  /* buffers for more are not kept for the next script */
-#define DECODE_VALUES (1UL << 20)  /* in a text that is read, about */
-#define DEPTH_DEFAULT 1000	   /* of tables in tables, in cjson */
-#define TABLE_LARGE   4096	   /* has to be looked for keys that collide */
+#define COMPARISONS   256	   /* of table.sort() between two looks at the clock */
+#define REPEATS	      10000	   /* of string.rep() between two looks at the clock */
+#define ENCODE_MAX    (32UL << 20) /* bytes of a JSON text if each character took 6 */
+#define ENCODE_VALUES 300000	   /* values in such a text */
+#define ENCODE_KEEP   (1UL << 20)  /* longer buffers are not kept for the next script */
+#define DECODE_VALUES (1UL << 20)  /* values in a JSON text that is decoded, estimated */
+#define DEPTH_DEFAULT 1000	   /* nesting of tables in cjson */
+#define TABLE_LARGE   4096	   /* entries from which on a table is checked for collisions */
 #define SPARSE_RATIO  10	   /* the largest of cjson.encode_sparse_array() */
 #define SPARSE_SAFE   10000
 #define CJSON	      "xkv cjson"
 
 /*
- * Called as the guarded function itself, whose name errors therefore have.  The hook counts
- * instructions, and would look at the clock only after many calls that each take long.
+ * Called in place of the guarded function, so errors have that one's name.  Checks the clock: the
+ * hook counts instructions, and would do so only after many calls that each take long.
  */
 static int call_guarded(lua_State *L)
 {
@@ -34,7 +34,7 @@ static int call_guarded(lua_State *L)
 	return results;
 }
 
-/* The arguments are not longer, together: what the function does cannot be interrupted. */
+/* Limits the length of all arguments together, since the function cannot be interrupted. */
 static int guard_long(lua_State *L)
 {
 	size_t len = 0;
@@ -47,7 +47,7 @@ static int guard_long(lua_State *L)
 	return call_guarded(L);
 }
 
-/* Not the library's own, which takes seconds for a short text that is repeated very often. */
+/* Replaces Lua's, which takes seconds to repeat a short text very often. */
 static int string_rep(lua_State *L)
 {
 	size_t len;
@@ -104,7 +104,7 @@ static int guard_sort(lua_State *L)
 	return call_guarded(L);
 }
 
-/* The library negates the number of digits, which has no positive counterpart (CVE-2024-31449). */
+/* The library negates the number of digits, which overflows for the smallest (CVE-2024-31449). */
 static int guard_tohex(lua_State *L)
 {
 	if (lua_isnumber(L, 2) && (uint32_t)(int64_t)lua_tonumber(L, 2) == (uint32_t)INT32_MIN) {
@@ -203,7 +203,7 @@ static int guard_encode(lua_State *L)
 	return call_guarded(L);
 }
 
-/* What one script sets is not for the next. */
+/* Notes that settings were changed: they are restored before the next script. */
 static int guard_setting(lua_State *L)
 {
 	lua_of(L)->cjson_used = true;
@@ -219,7 +219,7 @@ static int guard_sparse(lua_State *L)
 	return guard_setting(L);
 }
 
-/* It is kept: without it an error would leak the text. */
+/* Ignores the argument: the buffer is always kept, as without it an error would leak the text. */
 static int guard_keep_buffer(lua_State *L)
 {
 	lua_settop(L, 0);
@@ -233,7 +233,7 @@ static int same_cjson(lua_State *L)
 	return 1;
 }
 
-/* About how many values a text in JSON has: tables, and what stands between commas. */
+/* Estimates the number of values in a JSON text from its commas and opening brackets. */
 static size_t count_values(const char *text, size_t len)
 {
 	size_t count = 1;
@@ -244,9 +244,9 @@ static size_t count_values(const char *text, size_t len)
 }
 
 /*
- * The library loses its buffer, as long as the text, if it has no memory for a value, or its script
- * is ended.  It calls these functions of its own by their names, through the dynamic linker, which
- * finds them here first.
+ * The library leaks its buffer, which is as long as the text, if it gets no memory for a value or
+ * its script is ended.  It calls strbuf_new() and strbuf_free() through the dynamic linker, which
+ * finds these here before its own.
  */
 void *strbuf_new(size_t len);
 void strbuf_free(void *buffer);

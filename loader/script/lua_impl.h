@@ -19,9 +19,9 @@
  * or an uninterruptible function takes milliseconds for one.
  */
 #define LUA_BLOCK_MAX  (32UL << 20)
-#define LUA_TABLES_MAX 820 /* tables of 8,192 entries and more, for which there is memory */
+#define LUA_TABLES_MAX 820 /* so many tables of 8,192 entries fit LUA_MEMORY_MAX */
 
-/* The entries of a large table: a power of 2 of them. */
+/* The entries of a large table; their number is 2^order. */
 struct lua_nodes {
 	const void *at;
 	unsigned int order;
@@ -31,7 +31,7 @@ struct interpreter {
 	lua_State *state;
 	size_t memory;		  /* bytes that `state` has allocated */
 	size_t allocated;	  /* bytes since the last look at the clock */
-	size_t spared;		  /* bytes that it may have even if memory is short */
+	size_t spared;		  /* bytes that it may take even if the machine's memory is short */
 	size_t seen;		  /* `memory` when it was last found that memory is not short */
 	size_t collect_at;	  /* `memory` from which on a script's garbage is collected */
 	unsigned int comparisons; /* of table.sort() */
@@ -42,18 +42,18 @@ struct interpreter {
 	uint64_t evicted;	 /* scripts */
 	struct script_run *run;	 /* NULL = none */
 	struct library *loading; /* that registers its functions; NULL = none */
-	bool cjson_used;	 /* it has a script's settings, or its long buffer */
+	bool cjson_used;	 /* cjson has settings of a script, or a long buffer */
 	unsigned int runs;	 /* since the last step of the collector */
-	bool unlimited;		 /* the limit of memory does not hold meanwhile */
+	bool unlimited;		 /* the limit of memory is suspended */
 	size_t kept;		 /* memory after the last full collection */
 	enum protocol resp;	 /* of replies that the script sees: redis.setresp() */
 	size_t last_len;	 /* the script that was last asked for */
 	char last[LAST_MAX], last_sha[SCRIPT_SHA_TEXT];
 	struct reply reply;  /* of the script */
-	struct reply called; /* of the command that it calls */
-	bool alike;	     /* a table got no memory, as its keys collide */
+	struct reply called; /* of the last command that it called */
+	bool alike;	     /* a table was refused memory because its keys collide */
 	unsigned int table_count;
-	struct lua_nodes tables[LUA_TABLES_MAX]; /* that the script that runs has made */
+	struct lua_nodes tables[LUA_TABLES_MAX]; /* the large tables of the running script */
 };
 
 /* The interpreter that has called a C function. */

@@ -17,14 +17,15 @@
 /* --- tables whose keys collide --- */
 
 /*
- * A table is a hash of Lua 5.1, without a secret, so a script can choose keys that all hang in one
- * chain.  It pays for each insert; but when the table grows all keys are moved at once, which takes
- * a time that is quadratic in a chain's length, minutes for 262,144 keys.  Numbers may even collide
- * only in the larger table.  So who grows a table gets no memory while there is one that would take
- * long: the allocator knows the entries of large tables by their size, not whose they are.
+ * Lua 5.1 hashes keys of tables without a secret, so a script can choose keys that all go into one
+ * chain.  Single inserts are then slow, but can be interrupted.  When the table grows, however, all
+ * keys are moved at once, in time quadratic in the length of the chain: minutes for 262,144 keys.
+ * Numbers may collide in the larger table only.  So no table may grow while there is one that would
+ * take long to move: the allocator knows the entries of large tables by the size of their block,
+ * but not which table grows.
  *
- * Blocks that are no entries, but as long, are read in vain: whatever they hold is a wrong guess at
- * worst, as no pointer is followed to beyond the block.
+ * Other blocks of such a size are searched, too.  At worst a table is refused wrongly: no pointer
+ * is followed out of the block.
  */
 struct node { /* lobject.h; nothing of it has changed in 5.1 */
 	uint64_t value;
@@ -40,9 +41,9 @@ static_assert(LUA_VERSION_NUM == 501 && sizeof(struct node) == 40 && sizeof(lua_
 	      "the entries of a table are not as in Lua 5.1");
 
 #define NODES_ORDER 13		/* of tables with 8,192 entries and more */
-#define COUNTERS    65536	/* of keys by where they would be, folded */
+#define COUNTERS    65536	/* of keys by their place in the larger table, modulo this */
 #define STEPS_MAX   (1UL << 25) /* some 30 ms: a chain of 8,192 keys */
-#define AWAY_MAX    (1UL << 24) /* the same, as each step follows a pointer */
+#define AWAY_MAX    (1UL << 24) /* as long: each of these steps follows a pointer */
 
 static_assert(LUA_TABLES_MAX >= LUA_MEMORY_MAX / (sizeof(struct node) << NODES_ORDER),
 	      "there may be more large tables than are known");
@@ -65,8 +66,8 @@ static bool is_within(const struct lua_nodes *n, const struct node *at)
 }
 
 /*
- * A key that is first in its place may find another there, of a chain that had to go on somewhere;
- * Lua walks that chain from its beginning to find who refers to it.
+ * The main position of a key may be taken by a key of another chain, which overflowed to there; to
+ * move that one away, Lua walks its chain from the beginning to the entry before it.
  */
 struct shape {
 	uint64_t chains, longest; /* at most */
@@ -103,8 +104,8 @@ static uint64_t chain_steps(const struct lua_nodes *n, uint8_t *follows, struct 
 }
 
 /*
- * Steps that moving its numbers, and what is known by its address, to a table of 2^`order` entries
- * takes.  Texts that are in one chain there are in one chain now.
+ * Steps for moving keys that are numbers or addresses to a table of 2^`order` entries.  Texts need
+ * no count of their own: those that collide in the larger table collide in this one.
  */
 static uint64_t move_steps(const struct lua_nodes *n, unsigned int order, uint32_t *counters,
 			   struct shape *s)
@@ -126,7 +127,7 @@ static uint64_t move_steps(const struct lua_nodes *n, unsigned int order, uint32
 	return steps;
 }
 
-/* Would the table take long to be moved to one of 2^`order` entries?  0: to be walked. */
+/* Would it take long to move the table to one of 2^`order` entries, or (0) to walk its chains? */
 static bool takes_long(const struct lua_nodes *n, unsigned int order, void *scratch)
 {
 	struct shape s = { 0 };
@@ -137,7 +138,7 @@ static bool takes_long(const struct lua_nodes *n, unsigned int order, void *scra
 	       (move_steps(n, order, scratch, &s) > STEPS_MAX || s.chains * s.longest > AWAY_MAX);
 }
 
-/* Does a large table take long?  Also without memory to find out. */
+/* Is there a table for which takes_long() holds?  True also if there is no memory to find out. */
 static bool any_takes_long(const struct interpreter *lua, unsigned int order)
 {
 	size_t largest = COUNTERS * sizeof(uint32_t);
@@ -161,7 +162,7 @@ bool lua_keys_collide(const struct interpreter *lua)
 	return any_takes_long(lua, 0);
 }
 
-/* False: it must not be made. */
+/* May a block of this size, perhaps the entries of a table that grows, be allocated? */
 static bool may_grow(struct interpreter *lua, size_t bytes)
 {
 	unsigned int order = nodes_order(bytes);
@@ -216,8 +217,8 @@ static bool must_end(struct interpreter *lua, size_t bytes)
 }
 
 /*
- * Is so little memory left that a script has to end, before the kernel ends xkvd?  Looked at after
- * each mebibyte beyond what the reserve has for scripts.
+ * Is so little memory left that the script has to end, lest the kernel kill xkvd?  Checked for each
+ * mebibyte beyond the reserve that scripts have.
  */
 static bool is_crowded(struct interpreter *lua, size_t memory)
 {
@@ -231,7 +232,7 @@ static bool is_crowded(struct interpreter *lua, size_t memory)
 	return false;
 }
 
-/* Is there memory for a block that grows to so many bytes? */
+/* May a block of this size be allocated, `more` bytes of which are new? */
 static bool may_have(struct interpreter *lua, bool fresh, size_t bytes, size_t more)
 {
 	size_t memory = lua->memory + more;

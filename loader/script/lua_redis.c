@@ -9,10 +9,10 @@
 #include "store/txn.h"
 #include "util/log.h"
 
-#define DEPTH_MAX 1000 /* of tables in tables that are replied */
-#define FEW_ARGS  16   /* of a command: more, and longer replies, are in Lua's memory */
-#define FEW_BYTES 512
-#define MEMBERS	  16384 /* of a map that are counted between two looks at the clock */
+#define DEPTH_MAX 1000	/* nesting of tables that are replied */
+#define FEW_ARGS  16	/* arguments of a command on the C stack; more are in Lua's memory */
+#define FEW_BYTES 512	/* bytes of a reply on the C stack; longer ones are in Lua's memory */
+#define MEMBERS	  16384 /* members of a map that are counted between two looks at the clock */
 
 void lua_push_error(lua_State *L, const char *text)
 {
@@ -25,7 +25,7 @@ void lua_push_error(lua_State *L, const char *text)
 
 static void reply_any(lua_State *L, struct reply *r, int depth);
 
-/* Is there such a field?  Then it is on top, else nothing. */
+/* Has the table on top a field of this type?  If so, pushes it. */
 static bool has_field(lua_State *L, const char *name, int type)
 {
 	lua_pushstring(L, name);
@@ -148,7 +148,7 @@ static void reply_any(lua_State *L, struct reply *r, int depth)
 			reply_null(r);
 		break;
 	case LUA_TTABLE:
-		lua_check_time(L); /* the same table may be in others very often */
+		lua_check_time(L); /* one table may occur in others very often */
 		reply_table(L, r, depth + 1);
 		break;
 	default:
@@ -373,7 +373,7 @@ static const char *refusal(const struct interpreter *lua, const struct command *
 	return NULL;
 }
 
-/* No function of Lua is called in here: it would jump over the end. */
+/* Calls no function of Lua: its errors are long jumps, which would skip the clean-up. */
 static void call_command(struct interpreter *lua, const struct command *cmd, unsigned int argc,
 			 const struct resp_arg *argv)
 {
@@ -411,7 +411,7 @@ static int call(lua_State *L, bool raise)
 		return redis_fail(L, raise, why);
 	lua->run->wrote |= cmd->flags & CMD_WRITE;
 	call_command(lua, cmd, argc, argv);
-	/* it ends after a conflict; and the hook does not count what a long command takes */
+	/* a conflict ends the script; and the hook does not see the time of long commands */
 	if (store_txn_error(lua->run->caller->worker->ctx) == -ECANCELED ||
 	    !(cmd->flags & (CMD_FAST | CMD_QUEUES)))
 		lua_check_time(L);
@@ -446,7 +446,7 @@ static int single_field(lua_State *L, const char *name)
 	return 1;
 }
 
-/* What stands in a reply behind its '-', which may be there already.  One word gets a code. */
+/* The text of an error reply, with or without its '-'.  A single word gets the code ERR. */
 static int redis_error_reply(lua_State *L)
 {
 	if (lua_gettop(L) == 1 && lua_type(L, 1) == LUA_TSTRING) {

@@ -17,7 +17,7 @@
 
 #define TICK_SIGNAL SIGVTALRM
 #define TICK_NS	    10000000
-#define IDLE_TICKS  100 /* without a script, until the timer is stopped */
+#define IDLE_TICKS  100 /* ticks without a script after which the timer is stopped */
 
 /* Of a thread that runs scripts. */
 struct ticker {
@@ -73,9 +73,9 @@ static bool make_timer(void)
 }
 
 /*
- * Lua compares texts by pieces, each of which ends with a zero byte: there may be millions of them.
- * This is found before the C library's function, since liblua is linked dynamically.  Who has to
- * end gets any result, and is ended by the hook.
+ * Lua compares texts piece by piece, from one zero byte to the next; a text may have millions.  So
+ * the clock is checked here: liblua is linked dynamically, and finds this function before that of
+ * the C library.  A script that has to end gets a wrong result, and is ended by the hook.
  */
 int strcoll(const char *a, const char *b)
 {

@@ -19,13 +19,13 @@ static const char unkillable[] =
 	"either wait the script termination or kill the server in a hard way using the SHUTDOWN "
 	"NOSAVE command.";
 
-/* A run, and what executes it. */
+/* A run of a script, and the interpreter for it. */
 struct execution {
 	struct interpreter *lua;
 	struct script_run *run;
-	const struct resp_arg *text; /* is compiled first, unless it is known; NULL: it is */
+	const struct resp_arg *text; /* compiled first if the script is not known; NULL: it is */
 	unsigned int flags;	     /* enum script_flags */
-	bool read_only;		     /* the command that runs it */
+	bool read_only;		     /* run by EVAL_RO, EVALSHA_RO or FCALL_RO */
 };
 
 /* The interpreter of scripts, made when it is needed; NULL, and the error was replied. */
@@ -51,7 +51,7 @@ const char *script_busy(const struct caller *c)
 			 "SHUTDOWN NOSAVE.";
 }
 
-/* Their commands set up the store context for themselves. */
+/* Serves other clients.  Their commands set up the store context for themselves. */
 static void serve_others(struct caller *c)
 {
 	struct measured command = measure_suspend(c);
@@ -73,7 +73,7 @@ const char *script_yield(struct script_run *run)
 	uint64_t now = monotonic_ns();
 
 	if (c && store_txn_error(c->worker->ctx) == -ECANCELED)
-		return "BUSY what the script has read has changed"; /* it runs again */
+		return "BUSY what the script has read has changed"; /* not replied: it runs again */
 	if (run->end_ns && now >= run->end_ns)
 		run->ended = "ERR FUNCTION LOAD timeout";
 	if (run->ended || now < run->busy_ns)
@@ -177,7 +177,7 @@ static bool read_words(char *at, char *end, unsigned int *flags, char *error, si
 	return !more;
 }
 
-/* Takes a first line that begins with #! from the text; its end stays, for the line numbers. */
+/* Removes a first line that begins with #!, but not its newline: errors have line numbers. */
 static bool take_shebang(struct resp_arg *text, unsigned int *flags, char *error, size_t error_len)
 {
 	char line[512], *end;
@@ -233,7 +233,7 @@ static const char *refused(const struct caller *c, unsigned int flags, bool read
 static int script_execute(struct caller *c, void *arg)
 {
 	struct execution *e = arg;
-	const char *why = e->run->ended; /* in an earlier try */
+	const char *why = e->run->ended; /* not NULL: ended in an earlier try */
 
 	if (!why && e->text && !script_load(c, e, false))
 		return false;
@@ -300,7 +300,7 @@ void cmd_eval_ro(struct caller *c, unsigned int argc, const struct resp_arg *arg
 	eval(c, argc, argv, true);
 }
 
-/* False: it is none that could be known. */
+/* Reads a SHA in upper or lower case.  False: the argument is none. */
 static bool take_sha(const struct resp_arg *arg, char sha[SCRIPT_SHA_TEXT])
 {
 	if (arg->len != SCRIPT_SHA_TEXT - 1)
@@ -428,7 +428,7 @@ void script_kill(struct caller *c, bool function)
 	if (!run) {
 		reply_error(reply_to(c), "NOTBUSY No scripts in execution right now.");
 	} else if (run->wrote && transaction_of(run->caller)->in_exec) {
-		/* what the commands before it have changed would take effect with a part of it */
+		/* EXEC would commit the commands before the script with a part of what it wrote */
 		reply_error(reply_to(c), "%s", unkillable);
 	} else if (function != (run->function != 0)) {
 		reply_error(reply_to(c), "%s", script_busy(c));
