@@ -20,7 +20,8 @@ BPFTOOL ?= $(shell scripts/require.sh --bpftool 2>/dev/null || echo bpftool)
 INSTALL ?= install
 
 CFLAGS  ?= -O2 -g
-WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
+WARN    := -Wall -Wextra -Wno-unused-parameter -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+	-Wvla -Wundef
 ifeq ($(WERROR),1)
 WARN    += -Werror
 endif

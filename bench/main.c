@@ -17,7 +17,6 @@
 
 static void on_signal(int sig)
 {
-	(void)sig;
 	interrupted = 1;
 }
 

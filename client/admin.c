@@ -22,7 +22,6 @@ int cmd_save(struct cli *c, int argc, struct word *argv)
 	struct tcp *tcp;
 	int err;
 
-	(void)argc;
 	tcp = tcp_open(c, &err);
 	if (!tcp)
 		return err;
@@ -100,7 +99,6 @@ static void add_field(void *arg, const char *section, const char *name, const ch
 
 static void add_text(void *arg, const char *section, const char *name, const char *value)
 {
-	(void)section;
 	json_object_set_new(arg, name, json_string(value));
 }
 
@@ -182,7 +180,6 @@ static struct sigaction watch_before;
 
 static void on_interrupt(int sig)
 {
-	(void)sig;
 	watch_interrupted = 1;
 }
 
@@ -239,7 +236,6 @@ static void note_field(void *arg, const char *section, const char *name, const c
 	struct field *it = f->field, *end = f->field + f->count;
 	long long n;
 
-	(void)section;
 	if (!number(value, &n) || is_clock(name) || strlen(name) >= sizeof(it->name))
 		return;
 	while (it < end && strcmp(it->name, name) != 0)

@@ -155,7 +155,6 @@ static int cmd_select(struct cli *c, int argc, struct word *argv)
 	uint64_t database;
 	int err;
 
-	(void)argc;
 	if (!parse_u64(&argv[1], &database) || database > XKV_DATABASE_MAX)
 		return fail(c, EXIT_USAGE, "select: '%s' is no number from 0 to %d", argv[1].data,
 			    XKV_DATABASE_MAX);
@@ -182,8 +181,6 @@ static int cmd_ping(struct cli *c, int argc, struct word *argv)
 	struct timespec from, to;
 	int err;
 
-	(void)argc;
-	(void)argv;
 	clock_gettime(CLOCK_MONOTONIC, &from);
 	err = run(c, &cmd, 1);
 	clock_gettime(CLOCK_MONOTONIC, &to);
@@ -232,7 +229,6 @@ static int cmd_get(struct cli *c, int argc, struct word *argv)
 			       .key_len = argv[1].len };
 	int err = run(c, &cmd, 1);
 
-	(void)argc;
 	if (err)
 		return err;
 	if (c->style == STYLE_JSON)
@@ -314,7 +310,6 @@ static int cmd_scan(struct cli *c, int argc, struct word *argv)
 	uint64_t n;
 	int err;
 
-	(void)argc;
 	if (!parse_u64(&argv[2], &n) || !n)
 		return fail(c, EXIT_USAGE, "scan: '%s' is no number of keys", argv[2].data);
 	err = need_handle(c);
@@ -545,7 +540,6 @@ static int cmd_append(struct cli *c, int argc, struct word *argv)
 			       .value = argv[2].data,
 			       .value_len = argv[2].len };
 
-	(void)argc;
 	return run_number(c, &cmd);
 }
 
@@ -592,7 +586,6 @@ static int cmd_getdel(struct cli *c, int argc, struct word *argv)
 	const struct xkv_reply *r = &cmd.reply;
 	int err = run(c, &cmd, 1);
 
-	(void)argc;
 	if (err)
 		return err;
 	if (c->style == STYLE_JSON)
@@ -614,7 +607,6 @@ static int cmd_ttl(struct cli *c, int argc, struct word *argv)
 	long long ttl;
 	int err = run(c, &cmd, 1);
 
-	(void)argc;
 	if (err)
 		return err;
 	ttl = (long long)cmd.reply.ttl_ms;
@@ -649,7 +641,6 @@ static int cmd_expire(struct cli *c, int argc, struct word *argv)
 {
 	uint64_t unit = tolower((unsigned char)argv[0].data[0]) == 'p' ? 1 : 1000, ms;
 
-	(void)argc;
 	if (!parse_time(&argv[2], unit, &ms) || !ms)
 		return fail(c, EXIT_USAGE, "%s: '%s': " TIME_WANTED, argv[0].data, argv[2].data);
 	return set_expiry(c, &argv[1], ms);
@@ -657,7 +648,6 @@ static int cmd_expire(struct cli *c, int argc, struct word *argv)
 
 static int cmd_persist(struct cli *c, int argc, struct word *argv)
 {
-	(void)argc;
 	return set_expiry(c, &argv[1], 0);
 }
 
@@ -875,7 +865,6 @@ static int cmd_watch(struct cli *c, int argc, struct word *argv)
 
 static int cmd_help(struct cli *c, int argc, struct word *argv)
 {
-	(void)c;
 	return command_help(argc > 1 ? argv[1].data : NULL);
 }
 

@@ -207,7 +207,6 @@ static void show_usage(const char *usage)
 
 static char *next_word(const char *text, int number)
 {
-	(void)text;
 	if (!number)
 		offered.given = 0;
 	return offered.given < offered.count ? strdup(offered.word[offered.given++]) : NULL;
@@ -235,7 +234,6 @@ static char **complete(const char *text, int start, int end)
 	char command[WORD_MAX] = "";
 	unsigned int n = 0;
 
-	(void)end;
 	rl_attempted_completion_over = 1; /* without this, libedit would offer file names */
 	rl_completion_append_character = ' ';
 	offer_nothing();

@@ -11,7 +11,6 @@
 
 void out_text(const struct cli *c, const char *text)
 {
-	(void)c;
 	puts(text);
 }
 

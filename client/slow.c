@@ -205,8 +205,6 @@ int cmd_latency(struct cli *c, int argc, struct word *argv)
 	size_t count;
 	int err;
 
-	(void)argc;
-	(void)argv;
 	tcp = tcp_open(c, &err);
 	if (!tcp)
 		return err;

@@ -452,8 +452,6 @@ int cmd_top(struct cli *c, int argc, struct word *argv)
 	struct tcp *tcp;
 	int err;
 
-	(void)argc;
-	(void)argv;
 	tcp = tcp_open(c, &err);
 	if (!tcp)
 		return err;

@@ -18,22 +18,18 @@
 
 int option_text(const struct option_row *row, char *text, void *field)
 {
-	(void)row;
 	*(const char **)field = text;
 	return 0;
 }
 
 int option_flag(const struct option_row *row, char *text, void *field)
 {
-	(void)row;
-	(void)text;
 	*(bool *)field = true;
 	return 0;
 }
 
 int option_constant(const struct option_row *row, char *text, void *field)
 {
-	(void)text;
 	*(unsigned int *)field = row->min;
 	return 0;
 }
@@ -68,7 +64,6 @@ int option_port(const struct option_row *row, char *text, void *field)
 	unsigned int port;
 
 	*(const char **)field = text;
-	(void)row;
 	return option_uint(&range, text, &port);
 }
 

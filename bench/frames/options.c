@@ -27,7 +27,6 @@ static int read_server(const struct option_row *row, char *text, void *field)
 	struct frame_server *server = field;
 	unsigned int kind = SERVER_PINNED;
 
-	(void)row;
 	if (text[0] != '/' && option_choice(&kinds, text, &kind))
 		return -EINVAL;
 	*server = (struct frame_server){ .kind = kind, .name = text };

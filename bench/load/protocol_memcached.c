@@ -231,8 +231,6 @@ static enum outcome take(const struct options *o, struct stats *s, struct reques
 
 static size_t ping(const struct options *o, uint8_t *buf, uint64_t id)
 {
-	(void)o;
-	(void)id;
 	return sprintf((char *)buf, "version\r\n");
 }
 
@@ -240,7 +238,6 @@ static int pong(const uint8_t *buf, size_t len, uint64_t id)
 {
 	ssize_t line = read_line(buf, len);
 
-	(void)id;
 	if (!line)
 		return 0;
 	if (line > 0 && starts_with(buf, line, "VERSION "))

@@ -141,7 +141,6 @@ static ssize_t measure(const struct request *r, const uint8_t *buf, size_t len)
 	struct element e, part;
 	ssize_t used = read_element(&e, buf, len), n;
 
-	(void)r;
 	if (used <= 0 || e.type != '*')
 		return used;
 	for (long i = 0; i < e.number; i++, used += n) {
@@ -226,8 +225,6 @@ static enum outcome take(const struct options *o, struct stats *s, struct reques
 
 static size_t ping(const struct options *o, uint8_t *buf, uint64_t id)
 {
-	(void)o;
-	(void)id;
 	return write_command(buf, 1, "PING");
 }
 
@@ -236,7 +233,6 @@ static int pong(const uint8_t *buf, size_t len, uint64_t id)
 	struct element e;
 	ssize_t n = read_element(&e, buf, len);
 
-	(void)id;
 	if (n == 0)
 		return 0;
 	if (n > 0 && e.type == '+' && starts_with(&e, "PONG"))

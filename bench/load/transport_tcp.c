@@ -148,7 +148,6 @@ static uint8_t *tcp_reserve(struct worker *w, struct client *c, size_t room)
 {
 	struct buffer *out = &c->stream->out;
 
-	(void)w;
 	return grow(out, room) ? out->data + out->len : NULL;
 }
 

@@ -116,8 +116,6 @@ static uint8_t *udp_reserve(struct worker *w, struct client *c, size_t room)
 {
 	struct udp *u = w->transport_state;
 
-	(void)c;
-	(void)room;
 	return u->pending < SEND_BATCH ? u->out.data[u->pending] : NULL;
 }
 

@@ -214,7 +214,6 @@ static int xdp_thread_open(struct worker *w, const struct options *o,
 	struct thread *t = calloc(1, sizeof(*t));
 	int err;
 
-	(void)o;
 	w->transport_state = t;
 	if (!t) {
 		message("out of memory");
@@ -257,8 +256,6 @@ static uint8_t *xdp_reserve(struct worker *w, struct client *c, size_t room)
 	struct thread *t = w->transport_state;
 	struct queue *q = &t->queue[t->next];
 
-	(void)c;
-	(void)room;
 	if (!q->frees)
 		reap(q);
 	if (!q->frees)

@@ -197,7 +197,6 @@ void cmd_acl_getuser(struct caller *c, unsigned int argc, const struct resp_arg 
 	const struct acl_user *user = acl_find(acl_users(), argv[2].ptr, argv[2].len);
 	const struct acl_rules *rules = user ? user->rules : NULL;
 
-	(void)argc;
 	if (!rules) {
 		reply_null(reply_to(c));
 		return;
@@ -222,8 +221,6 @@ void cmd_acl_list(struct caller *c, unsigned int argc, const struct resp_arg *ar
 {
 	const struct acl_users *all = acl_users();
 
-	(void)argc;
-	(void)argv;
 	reply_array(reply_to(c), all->count);
 	for (unsigned int i = 0; i < all->count; i++) {
 		char *line = acl_user_line(all->list[i]);
@@ -237,8 +234,6 @@ void cmd_acl_users(struct caller *c, unsigned int argc, const struct resp_arg *a
 {
 	const struct acl_users *all = acl_users();
 
-	(void)argc;
-	(void)argv;
 	reply_array(reply_to(c), all->count);
 	for (unsigned int i = 0; i < all->count; i++)
 		reply_bulk(reply_to(c), all->list[i]->name, all->list[i]->len);
@@ -246,8 +241,6 @@ void cmd_acl_users(struct caller *c, unsigned int argc, const struct resp_arg *a
 
 void cmd_acl_whoami(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_bulk(reply_to(c), acl_user_of(c)->name, acl_user_of(c)->len);
 }
 
@@ -406,8 +399,6 @@ void cmd_acl_load(struct caller *c, unsigned int argc, const struct resp_arg *ar
 	struct acl_users next = { 0 };
 	char *errors;
 
-	(void)argc;
-	(void)argv;
 	if (!has_file(c))
 		return;
 	if (acl_file_load(c->srv->cfg, &next, &errors)) {
@@ -422,8 +413,6 @@ void cmd_acl_load(struct caller *c, unsigned int argc, const struct resp_arg *ar
 
 void cmd_acl_save(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	if (!has_file(c))
 		return;
 	if (acl_file_save(c->srv->cfg->aclfile))

@@ -12,8 +12,6 @@ void cmd_time(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 	char text[TEXT_NUMBER_MAX];
 	struct timespec now;
 
-	(void)argc;
-	(void)argv;
 	clock_gettime(CLOCK_REALTIME, &now);
 	reply_array(reply_to(c), 2);
 	reply_bulk(reply_to(c), text, text_from_i64(text, now.tv_sec));
@@ -22,8 +20,6 @@ void cmd_time(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 
 void cmd_role(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_array(reply_to(c), 3);
 	reply_text(reply_to(c), "master");
 	reply_int(reply_to(c), 0);

@@ -40,14 +40,11 @@ void cmd_ping(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 
 void cmd_echo(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	reply_bulk(reply_to(c), argv[1].ptr, argv[1].len);
 }
 
 void cmd_quit(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_ok(reply_to(c));
 	c->closing = true;
 }
@@ -182,8 +179,6 @@ void cmd_hello(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 
 void cmd_reset(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	changes_before_replies(c->worker); /* what this client has subscribed to until now */
 	pubsub_leave(c);
 	tracking_end(c);
@@ -197,15 +192,11 @@ void cmd_reset(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 
 void cmd_client_id(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_int(reply_to(c), (int64_t)c->id);
 }
 
 void cmd_client_getname(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	if (c->session.name)
 		reply_text(reply_to(c), c->session.name);
 	else
@@ -214,7 +205,6 @@ void cmd_client_getname(struct caller *c, unsigned int argc, const struct resp_a
 
 void cmd_client_setname(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	if (set_name(c, &argv[2]))
 		reply_ok(reply_to(c));
 }
@@ -223,7 +213,6 @@ void cmd_client_setinfo(struct caller *c, unsigned int argc, const struct resp_a
 {
 	bool name = arg_is(&argv[2], "lib-name");
 
-	(void)argc;
 	if (!name && !arg_is(&argv[2], "lib-ver"))
 		reply_error(reply_to(c), "ERR Unrecognized option '%.*s'",
 			    (int)strnlen(argv[2].ptr, argv[2].len), argv[2].ptr);
@@ -341,8 +330,6 @@ void cmd_client_info(struct caller *c, unsigned int argc, const struct resp_arg 
 	size_t len;
 	FILE *out = reply_collect(c, &text, &len);
 
-	(void)argc;
-	(void)argv;
 	if (!out)
 		return;
 	print_client(out, client_of(c), INT_MAX);
@@ -589,13 +576,11 @@ static void set_on_off(struct caller *c, const struct resp_arg *arg, bool *setti
 
 void cmd_client_no_evict(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	set_on_off(c, &argv[2], &c->session.no_evict);
 }
 
 void cmd_client_no_touch(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	set_on_off(c, &argv[2], &c->session.no_touch);
 }
 
@@ -804,8 +789,6 @@ void cmd_config_rewrite(struct caller *c, unsigned int argc, const struct resp_a
 	const char *path = c->srv->opt.config_file;
 	char err[256] = "out of memory", *users = acl_config_lines(c->srv->cfg);
 
-	(void)argc;
-	(void)argv;
 	if (!path) {
 		reply_error(reply_to(c), "ERR The server is running without a config file");
 	} else if (!users || config_rewrite(c->srv->cfg, path, users, err, sizeof(err))) {
@@ -820,8 +803,6 @@ void cmd_config_rewrite(struct caller *c, unsigned int argc, const struct resp_a
 
 void cmd_config_resetstat(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	server_stats(c->srv, c->srv->stat_base);
 	driver_reset(c->srv);
 	for (unsigned int i = 0; i < c->srv->worker_count; i++)
@@ -833,8 +814,6 @@ void cmd_config_resetstat(struct caller *c, unsigned int argc, const struct resp
 
 void cmd_memory_purge(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	clients_trim_memory(c->worker);
 	reply_ok(reply_to(c));
 }
@@ -890,8 +869,6 @@ void cmd_save(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 	int ret = waits ? snapshot_begin(c->srv->store, c->srv->cfg)
 			: snapshot_save(c->srv->store, c->srv->cfg);
 
-	(void)argc;
-	(void)argv;
 	if (ret || !waits) {
 		server_follow_saves(c->srv);
 		reply_saved(c, ret);
@@ -920,8 +897,6 @@ void cmd_bgrewriteaof(struct caller *c, unsigned int argc, const struct resp_arg
 {
 	int ret = writelog_rewrite();
 
-	(void)argc;
-	(void)argv;
 	if (!ret)
 		reply_status(reply_to(c), "Background append only file rewriting started");
 	else if (ret == -EINPROGRESS)
@@ -937,8 +912,6 @@ void cmd_lastsave(struct caller *c, unsigned int argc, const struct resp_arg *ar
 {
 	struct snapshot_info info;
 
-	(void)argc;
-	(void)argv;
 	snapshot_status(&info);
 	reply_int(reply_to(c), (int64_t)info.last_save);
 }

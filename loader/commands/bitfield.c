@@ -180,7 +180,6 @@ static int change_fields(struct caller *c, void *arg, struct value *v)
 	bool changed = f->bytes_needed > v->len;
 	int ret = changed ? value_resize(v, f->bytes_needed) : 0;
 
-	(void)c;
 	if (ret)
 		return ret;
 	for (unsigned int i = 0; i < f->count; i++) {

@@ -42,7 +42,6 @@ static int set_bit(struct caller *c, void *arg, struct value *v)
 	int ret = grows ? value_resize(v, x->offset / 8 + 1) : 0;
 	unsigned char *byte;
 
-	(void)c;
 	if (ret)
 		return ret;
 	byte = &v->bytes[x->offset / 8];
@@ -59,7 +58,6 @@ void cmd_setbit(struct caller *c, unsigned int argc, const struct resp_arg *argv
 	struct set_bit x = { 0 };
 	int64_t bit;
 
-	(void)argc;
 	if (!check_key(c, &argv[1]) || !check_bit_offset(c, &argv[2], 0, &x.offset))
 		return;
 	if (!text_to_i64(argv[3].ptr, argv[3].len, &bit) || bit < 0 || bit > 1) {
@@ -76,7 +74,6 @@ void cmd_getbit(struct caller *c, unsigned int argc, const struct resp_arg *argv
 	struct store_entry e;
 	uint64_t offset;
 
-	(void)argc;
 	if (!check_key(c, &argv[1]) || !check_bit_offset(c, &argv[2], 0, &offset) ||
 	    !command_read_part(c, &argv[1], (int64_t)(offset / 8), (int64_t)(offset / 8), &e))
 		return;

@@ -54,8 +54,6 @@ void cmd_client_pause(struct caller *c, unsigned int argc, const struct resp_arg
 
 void cmd_client_unpause(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	workers_unpause(c->srv);
 	reply_ok(reply_to(c));
 }
@@ -84,7 +82,6 @@ void cmd_client_reply(struct caller *c, unsigned int argc, const struct resp_arg
 {
 	struct session *s = &c->session;
 
-	(void)argc;
 	if (arg_is(&argv[2], "on")) {
 		if (s->skip == SKIP_THIS) /* SKIP in the same EXEC is for what follows */
 			s->skip = SKIP_NONE;

@@ -99,7 +99,6 @@ static void cluster_info(struct caller *c, const struct resp_arg *argv)
 				   "cluster_stats_messages_received:0\r\n"
 				   "total_cluster_links_buffer_limit_exceeded:0\r\n";
 
-	(void)argv;
 	reply_verbatim(reply_to(c), text, strlen(text));
 }
 
@@ -111,13 +110,11 @@ static void cluster_keyslot(struct caller *c, const struct resp_arg *argv)
 /* No node is connected to this one. */
 static void cluster_links(struct caller *c, const struct resp_arg *argv)
 {
-	(void)argv;
 	reply_array(reply_to(c), 0);
 }
 
 static void cluster_myid(struct caller *c, const struct resp_arg *argv)
 {
-	(void)argv;
 	reply_text(reply_to(c), node_id(c));
 }
 
@@ -127,7 +124,6 @@ static void cluster_nodes(struct caller *c, const struct resp_arg *argv)
 	struct endpoint e;
 	int len;
 
-	(void)argv;
 	find_endpoint(c, &e);
 	len = snprintf(text, sizeof(text), "%s %s:%d@%d myself,master - 0 0 0 connected 0-%d\n",
 		       node_id(c), e.host, e.port, e.port + BUS_PORT, LAST_SLOT);
@@ -139,7 +135,6 @@ static void cluster_slots(struct caller *c, const struct resp_arg *argv)
 	struct reply *r = reply_to(c);
 	struct endpoint e;
 
-	(void)argv;
 	find_endpoint(c, &e);
 	reply_array(r, 1);
 	reply_array(r, 3);
@@ -163,7 +158,6 @@ static void cluster_shards(struct caller *c, const struct resp_arg *argv)
 	struct reply *r = reply_to(c);
 	struct endpoint e;
 
-	(void)argv;
 	find_endpoint(c, &e);
 	reply_array(r, 1);
 	reply_map(r, 2);
@@ -252,8 +246,6 @@ void cmd_cluster(struct caller *c, unsigned int argc, const struct resp_arg *arg
 
 void cmd_cluster_mode(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	if (is_emulated(c))
 		reply_ok(reply_to(c));
 }

@@ -36,7 +36,6 @@ void cmd_select(struct caller *c, unsigned int argc, const struct resp_arg *argv
 {
 	unsigned int db;
 
-	(void)argc;
 	if (!check_database(c, &argv[1], NULL, &db))
 		return;
 	if (db && c->srv->cfg->cluster) {
@@ -62,7 +61,6 @@ void cmd_swapdb(struct caller *c, unsigned int argc, const struct resp_arg *argv
 {
 	unsigned int a, b;
 
-	(void)argc;
 	if (c->srv->cfg->cluster) {
 		reply_error(reply_to(c), "ERR SWAPDB is not allowed in cluster mode");
 		return;

@@ -177,8 +177,6 @@ void cmd_doctor(struct caller *c, unsigned int argc, const struct resp_arg *argv
 	struct examination *e = examination_of(c->srv);
 	int ret = !e ? -ENOMEM : e->runs ? 0 : doctor_begin(c->srv, e);
 
-	(void)argc;
-	(void)argv;
 	if (ret) {
 		reply_error(reply_to(c), "ERR the machine cannot be examined: %s", strerror(-ret));
 		return;

@@ -27,7 +27,6 @@ void cmd_dump(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct store_op op = { .opcode = XKV_OP_GET, .key = argv[1].ptr, .key_len = argv[1].len };
 
-	(void)argc;
 	if (check_key(c, &argv[1]))
 		command_queue(c, &op, end_dump, 0);
 }

@@ -590,8 +590,6 @@ static void cpu_section(struct metrics *m, struct server *s)
 
 static void modules_section(struct metrics *m, struct server *s)
 {
-	(void)m;
-	(void)s;
 }
 
 static void cluster_section(struct metrics *m, struct server *s)

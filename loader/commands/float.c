@@ -77,7 +77,6 @@ void cmd_incrbyfloat(struct caller *c, unsigned int argc, const struct resp_arg 
 {
 	struct float_add x = { .increment = &argv[2] };
 
-	(void)argc;
 	if (check_key(c, &argv[1]) && command_change(c, &argv[1], add_float, &x))
 		reply_bulk(reply_to(c), x.text, x.len);
 }

@@ -306,7 +306,6 @@ void cmd_pfdebug(struct caller *c, unsigned int argc, const struct resp_arg *arg
 {
 	struct debug x = { .subcommand = &argv[1] };
 
-	(void)argc;
 	if (!check_key(c, &argv[2]) || !command_change(c, &argv[2], debug_value, &x))
 		return;
 	if (!x.registers) {

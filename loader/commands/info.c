@@ -62,7 +62,6 @@ static void print(struct metrics *m, const char *line, const struct label *label
 	const char *before = "";
 	FILE *out = m->arg;
 
-	(void)labels;
 	if (line)
 		fprintf(out, "%s:", line);
 	for (const struct figure *f = figures; f < figures + count; f++) {

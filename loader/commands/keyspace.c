@@ -25,7 +25,6 @@ static void queue_key(struct caller *c, uint8_t opcode, const struct resp_arg *k
 /* Counts the keys that exist; the last one, which has a note, replies. */
 static void end_count(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
-	(void)e;
 	progress_of(c)->tally += !ret;
 	if (ret && ret != -ENOENT && !progress_of(c)->failure)
 		progress_of(c)->failure = ret;
@@ -73,8 +72,6 @@ void cmd_touch(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 
 static void end_type(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
-	(void)note;
-	(void)e;
 	if (ret && ret != -ENOENT)
 		reply_store_error(c, ret);
 	else
@@ -83,7 +80,6 @@ static void end_type(struct caller *c, unsigned int note, int ret, const struct 
 
 void cmd_type(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	if (check_key(c, &argv[1]))
 		queue_key(c, XKV_OP_TTL, &argv[1], end_type, 0);
 }
@@ -124,25 +120,21 @@ static void queue_expiry(struct caller *c, const struct resp_arg *key, command_e
 
 void cmd_ttl(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	queue_expiry(c, &argv[1], end_ttl, 1000);
 }
 
 void cmd_pttl(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	queue_expiry(c, &argv[1], end_ttl, 1);
 }
 
 void cmd_expiretime(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	queue_expiry(c, &argv[1], end_expiretime, 1000);
 }
 
 void cmd_pexpiretime(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	queue_expiry(c, &argv[1], end_expiretime, 1);
 }
 
@@ -276,7 +268,6 @@ void cmd_pexpireat(struct caller *c, unsigned int argc, const struct resp_arg *a
 
 void cmd_persist(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	if (check_key(c, &argv[1]))
 		expire_if(c, &argv[1], EXPIRE_XX, 0);
 }
@@ -287,8 +278,6 @@ void cmd_dbsize(struct caller *c, unsigned int argc, const struct resp_arg *argv
 {
 	struct store_database db;
 
-	(void)argc;
-	(void)argv;
 	store_database(c->srv->store, c->session.db, &db);
 	reply_int(reply_to(c), (int64_t)db.keys);
 }
@@ -386,7 +375,6 @@ static int add_found(void *arg, const void *key, size_t key_len, const struct st
 {
 	struct found *f = arg;
 
-	(void)entry;
 	if (f->keys_left)
 		f->keys_left--;
 	if (f->none || (f->glob && !glob_test(f->glob, key, key_len)))
@@ -433,7 +421,6 @@ static bool keys_step(struct caller *c)
 
 void cmd_keys(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	find_keys(c, &argv[1], keys_step);
 }
 
@@ -443,7 +430,6 @@ static int add_of_slot(void *arg, const void *key, size_t key_len, const struct 
 {
 	struct found *f = arg;
 
-	(void)entry;
 	if (cluster_slot(key, key_len) != f->slot)
 		return 0;
 	if (f->keys_left)
@@ -498,7 +484,6 @@ static int pick_found(void *arg, const void *key, size_t key_len, const struct s
 {
 	struct found *f = arg;
 
-	(void)entry;
 	if (arc4random_uniform((uint32_t)++f->count) == 0) {
 		reply_free(&f->keys);
 		reply_bulk(&f->keys, key, key_len);
@@ -534,8 +519,6 @@ void cmd_randomkey(struct caller *c, unsigned int argc, const struct resp_arg *a
 {
 	struct found *f = find_keys(c, NULL, randomkey_step);
 
-	(void)argc;
-	(void)argv;
 	if (f)
 		progress_of(c)->cursor = f->end =
 			arc4random_uniform((uint32_t)store_scan_end(c->srv->store));

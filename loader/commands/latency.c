@@ -62,8 +62,6 @@ void cmd_latency_latest(struct caller *c, unsigned int argc, const struct resp_a
 {
 	size_t events = 0;
 
-	(void)argc;
-	(void)argv;
 	for (unsigned int i = 0; i < LATENCY_EVENTS; i++)
 		events += series_of(c, i)->count != 0;
 	reply_array(reply_to(c), events);
@@ -85,7 +83,6 @@ void cmd_latency_history(struct caller *c, unsigned int argc, const struct resp_
 	struct latency_series *s = find_series(c, &argv[2]);
 	unsigned int count = s ? sample_count(s) : 0;
 
-	(void)argc;
 	reply_array(reply_to(c), count);
 	for (unsigned int i = 0; i < count; i++) {
 		reply_array(reply_to(c), 2);
@@ -201,7 +198,6 @@ void cmd_latency_graph(struct caller *c, unsigned int argc, const struct resp_ar
 	size_t len;
 	FILE *out;
 
-	(void)argc;
 	if (!s) {
 		reply_error(reply_to(c), "ERR No samples available for event '%.*s'",
 			    (int)strnlen(argv[2].ptr, argv[2].len), argv[2].ptr);
@@ -259,8 +255,6 @@ void cmd_latency_doctor(struct caller *c, unsigned int argc, const struct resp_a
 	size_t len;
 	FILE *out = reply_collect(c, &text, &len);
 
-	(void)argc;
-	(void)argv;
 	if (!out)
 		return;
 	if (any)

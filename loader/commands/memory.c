@@ -52,8 +52,6 @@ void cmd_memory_stats(struct caller *c, unsigned int argc, const struct resp_arg
 	struct memory_figures m = memory_figures(c->srv);
 	uint64_t keys = store_count(c->srv->store);
 
-	(void)argc;
-	(void)argv;
 	reply_map(reply_to(c), 28);
 	reply_overheads(c, &m);
 	memory_field(c, "keys.count", keys);
@@ -79,8 +77,6 @@ void cmd_memory_doctor(struct caller *c, unsigned int argc, const struct resp_ar
 	struct memory_figures m = memory_figures(c->srv);
 	const char *text;
 
-	(void)argc;
-	(void)argv;
 	if (m.data < MANY_BYTES)
 		text = "The store is nearly empty: there is nothing to say about its memory.\n";
 	else if (m.peak > m.used / 2 * 3)
@@ -93,8 +89,6 @@ void cmd_memory_doctor(struct caller *c, unsigned int argc, const struct resp_ar
 
 void cmd_memory_malloc_stats(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	/* as Redis does with libc's allocator */
 	reply_text(reply_to(c), "Stats not supported for the current allocator");
 }

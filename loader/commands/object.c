@@ -86,13 +86,11 @@ static void queue_read(struct caller *c, uint8_t opcode, const struct resp_arg *
 
 void cmd_object_encoding(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	queue_read(c, XKV_OP_GET, &argv[2], end_encoding);
 }
 
 void cmd_object_refcount(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	queue_read(c, XKV_OP_GET, &argv[2], end_refcount);
 }
 
@@ -111,7 +109,6 @@ static void end_idletime(struct caller *c, unsigned int note, int ret, const str
 
 void cmd_object_idletime(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	queue_read(c, XKV_OP_TTL, &argv[2], end_idletime);
 }
 
@@ -136,7 +133,6 @@ void cmd_object_freq(struct caller *c, unsigned int argc, const struct resp_arg 
 {
 	struct store_usage usage;
 
-	(void)argc;
 	if (!read_usage(c, &argv[2], &usage))
 		return;
 	if (is_lfu(c) && usage.frequency == STORE_UNRECORDED)

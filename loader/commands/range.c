@@ -12,7 +12,6 @@ void cmd_getrange(struct caller *c, unsigned int argc, const struct resp_arg *ar
 	struct store_entry e;
 	int64_t first, last;
 
-	(void)argc;
 	if (!check_key(c, &argv[1]) || !check_integer(c, &argv[2], &first) ||
 	    !check_integer(c, &argv[3], &last) || !command_read_part(c, &argv[1], first, last, &e))
 		return;
@@ -34,7 +33,6 @@ static int set_range(struct caller *c, void *arg, struct value *v)
 	size_t end;
 	int ret;
 
-	(void)c;
 	x->len = v->len;
 	if (!x->bytes->len)
 		return CHANGE_NOTHING;
@@ -53,7 +51,6 @@ void cmd_setrange(struct caller *c, unsigned int argc, const struct resp_arg *ar
 {
 	struct set_range x = { .bytes = &argv[3] };
 
-	(void)argc;
 	if (!check_key(c, &argv[1]) || !check_integer(c, &argv[2], &x.offset))
 		return;
 	if (x.offset < 0)

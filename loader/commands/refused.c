@@ -66,7 +66,6 @@ static bool is_port(const struct resp_arg *arg)
 
 void cmd_replicaof(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	if (c->srv->cfg->cluster)
 		reply_error(reply_to(c), "ERR REPLICAOF not allowed in cluster mode.");
 	else if (arg_is(&argv[1], "no") && arg_is(&argv[2], "one"))
@@ -115,15 +114,11 @@ void cmd_failover(struct caller *c, unsigned int argc, const struct resp_arg *ar
 /* What a replica, or redis-cli --rdb, begins with. */
 void cmd_sync(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_error(reply_to(c), NO_REPLICATION);
 }
 
 void cmd_migrate(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_error(reply_to(c), "ERR MIGRATE is not supported: xkvd connects to no other server; "
 				 "move keys with DUMP and RESTORE");
 }
@@ -132,14 +127,10 @@ void cmd_migrate(struct caller *c, unsigned int argc, const struct resp_arg *arg
 
 void cmd_module_list(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_array(reply_to(c), 0);
 }
 
 void cmd_module_load(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_error(reply_to(c), "ERR modules are not supported");
 }

@@ -110,13 +110,11 @@ static void rename_to(struct caller *c, const struct resp_arg *argv, bool only_n
 
 void cmd_rename(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	rename_to(c, argv, false);
 }
 
 void cmd_renamenx(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	rename_to(c, argv, true);
 }
 
@@ -188,7 +186,6 @@ void cmd_move(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct renaming r = { .from = &argv[1], .to = &argv[1], .only_new = true };
 
-	(void)argc;
 	if (c->srv->cfg->cluster) {
 		reply_error(reply_to(c), "ERR MOVE is not allowed in cluster mode");
 		return;

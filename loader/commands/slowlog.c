@@ -203,15 +203,11 @@ void cmd_slowlog_get(struct caller *c, unsigned int argc, const struct resp_arg 
 
 void cmd_slowlog_len(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_int(reply_to(c), slowlog_of(c)->count);
 }
 
 void cmd_slowlog_reset(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	slowlog_trim(slowlog_of(c), 0);
 	reply_ok(reply_to(c));
 }

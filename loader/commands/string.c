@@ -32,7 +32,6 @@ static void queue_get(struct caller *c, const struct resp_arg *key, command_end_
 
 void cmd_get(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	if (check_key(c, &argv[1]))
 		queue_get(c, &argv[1], end_value, 0);
 }
@@ -50,7 +49,6 @@ void cmd_mget(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 
 static void end_length(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
-	(void)note;
 	if (ret && ret != -ENOENT)
 		reply_store_error(c, ret);
 	else
@@ -65,7 +63,6 @@ void cmd_strlen(struct caller *c, unsigned int argc, const struct resp_arg *argv
 			       .part = true,
 			       .first = 1 }; /* up to 0: nothing but the length is read */
 
-	(void)argc;
 	if (check_key(c, &argv[1]))
 		command_queue(c, &op, end_length, 0);
 }
@@ -182,8 +179,6 @@ invalid:
 /* OK, or null if a condition did not hold. */
 static void end_ok(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
-	(void)note;
-	(void)e;
 	if (!ret)
 		reply_ok(reply_to(c));
 	else if (ret == -ECANCELED)
@@ -210,10 +205,6 @@ static void queue_set(struct caller *c, const struct resp_arg *key, const struct
 
 static void end_silently(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
-	(void)c;
-	(void)note;
-	(void)ret;
-	(void)e;
 }
 
 /* An entry whose expiry is in the past is removed now, not by active expiry some time later. */
@@ -255,7 +246,6 @@ void cmd_set(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 
 void cmd_setnx(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	if (check_key(c, &argv[1]))
 		queue_set(c, &argv[1], &argv[2], XKV_NX, 0, end_yes_no);
 }
@@ -272,19 +262,16 @@ static void set_expiring(struct caller *c, const char *command, enum ttl_unit un
 
 void cmd_setex(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	set_expiring(c, "setex", TTL_EX, argv);
 }
 
 void cmd_psetex(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	set_expiring(c, "psetex", TTL_PX, argv);
 }
 
 void cmd_getset(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	if (check_key(c, &argv[1]))
 		queue_set(c, &argv[1], &argv[2], XKV_RETURN, 0, end_value);
 }
@@ -296,7 +283,6 @@ void cmd_getdel(struct caller *c, unsigned int argc, const struct resp_arg *argv
 			       .key = argv[1].ptr,
 			       .key_len = argv[1].len };
 
-	(void)argc;
 	if (check_key(c, &argv[1]))
 		command_queue(c, &op, end_value, 0);
 }
@@ -362,8 +348,6 @@ void cmd_getex(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 
 static void end_mset_key(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
-	(void)note;
-	(void)e;
 	if (!progress_of(c)->failure)
 		progress_of(c)->failure = ret;
 }
@@ -435,7 +419,6 @@ void cmd_msetnx(struct caller *c, unsigned int argc, const struct resp_arg *argv
 
 static void end_number(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
-	(void)note;
 	if (ret)
 		reply_store_error(c, ret);
 	else
@@ -453,14 +436,12 @@ static void increment(struct caller *c, const struct resp_arg *key, int64_t amou
 
 void cmd_incr(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	if (check_key(c, &argv[1]))
 		increment(c, &argv[1], 1);
 }
 
 void cmd_decr(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	if (check_key(c, &argv[1]))
 		increment(c, &argv[1], -1);
 }
@@ -469,7 +450,6 @@ void cmd_incrby(struct caller *c, unsigned int argc, const struct resp_arg *argv
 {
 	int64_t amount;
 
-	(void)argc;
 	if (check_key(c, &argv[1]) && check_integer(c, &argv[2], &amount))
 		increment(c, &argv[1], amount);
 }
@@ -478,7 +458,6 @@ void cmd_decrby(struct caller *c, unsigned int argc, const struct resp_arg *argv
 {
 	int64_t amount;
 
-	(void)argc;
 	if (!check_key(c, &argv[1]) || !check_integer(c, &argv[2], &amount))
 		return;
 	if (amount == INT64_MIN)
@@ -497,7 +476,6 @@ void cmd_append(struct caller *c, unsigned int argc, const struct resp_arg *argv
 		.value_len = argv[2].len,
 	};
 
-	(void)argc;
 	if (check_key(c, &argv[1]))
 		command_queue(c, &op, end_number, 0);
 }

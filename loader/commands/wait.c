@@ -25,7 +25,6 @@ void cmd_wait(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	int64_t replicas, timeout;
 
-	(void)argc;
 	if (check_integer(c, &argv[1], &replicas) && wait_timeout(c, &argv[2], &timeout))
 		reply_int(reply_to(c), 0);
 }
@@ -104,7 +103,6 @@ void cmd_waitaof(struct caller *c, unsigned int argc, const struct resp_arg *arg
 {
 	int64_t local, replicas, timeout;
 
-	(void)argc;
 	if (!check_integer(c, &argv[1], &local))
 		return;
 	if (local < 0 || local > 1)

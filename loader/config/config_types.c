@@ -51,7 +51,6 @@ static int number_parse(struct config_builder *b, const struct directive *d, uns
 {
 	int64_t value;
 
-	(void)n;
 	if (whole_number(d, words[0], &value, err))
 		return -EINVAL;
 	if (value < 0 || (uint64_t)value < d->min || (uint64_t)value > d->max)
@@ -73,7 +72,6 @@ static int octal_parse(struct config_builder *b, const struct directive *d, unsi
 {
 	size_t len = strlen(words[0]);
 
-	(void)n;
 	if (!len || len > 4 || strspn(words[0], "01234567") != len ||
 	    strtoul(words[0], NULL, 8) > d->max)
 		return bad(err, "%s: \"%s\" is not an octal number of 0 to %llo", d->name, words[0],
@@ -95,7 +93,6 @@ static int signed_parse(struct config_builder *b, const struct directive *d, uns
 {
 	int64_t value;
 
-	(void)n;
 	if (whole_number(d, words[0], &value, err))
 		return -EINVAL;
 	if (value < -1)
@@ -137,7 +134,6 @@ static int size_parse(struct config_builder *b, const struct directive *d, unsig
 {
 	uint64_t value;
 
-	(void)n;
 	if (!size_from_text(words[0], &value))
 		return bad(err,
 			   "%s: \"%s\" is not a size; write bytes, or a number with kb, mb or gb",
@@ -164,7 +160,6 @@ static int share_parse(struct config_builder *b, const struct directive *d, unsi
 	uint64_t bytes = 0;
 	int64_t percent = 0;
 
-	(void)n;
 	if (strcmp(words[0] + digits, "%") == 0 ? !text_to_i64(words[0], digits, &percent)
 						: !size_from_text(words[0], &bytes))
 		return bad(err,
@@ -210,7 +205,6 @@ static int string_parse(struct config_builder *b, const struct directive *d, uns
 	const char **at = field_in(b->cfg, d), *copy;
 	size_t len = strlen(words[0]);
 
-	(void)n;
 	if (len < d->min)
 		return bad(err, "%s: must not be empty", d->name);
 	if (len > d->max)
@@ -419,7 +413,6 @@ static int choice_parse(struct config_builder *b, const struct directive *d, uns
 	unsigned int index;
 	int ret = choice_index(d, words[0], &index, err);
 
-	(void)n;
 	if (!ret)
 		*(unsigned int *)field_in(b->cfg, d) = index;
 	return ret;
@@ -440,7 +433,6 @@ static int flag_parse(struct config_builder *b, const struct directive *d, unsig
 	unsigned int index;
 	int ret = choice_index(d, words[0], &index, err);
 
-	(void)n;
 	if (!ret)
 		*(bool *)field_in(b->cfg, d) = index;
 	return ret;
@@ -475,7 +467,6 @@ static int events_parse(struct config_builder *b, const struct directive *d, uns
 	unsigned int bits = 0;
 	const char *at;
 
-	(void)n;
 	for (const char *c = words[0]; *c; c++) {
 		at = strchr(event_letters, *c);
 		if (!at && *c != 'A')
@@ -505,8 +496,6 @@ const struct config_type type_events = { .parse = events_parse, .format = events
 static int fixed_parse(struct config_builder *b, const struct directive *d, unsigned int n,
 		       char **words, struct sink *err)
 {
-	(void)b;
-	(void)n;
 	if (strcasecmp(words[0], d->fallback) == 0)
 		return 0;
 	return bad(err, "%s: only `%s` is possible: %s", d->name, d->fallback, d->help);
@@ -516,8 +505,6 @@ static int fixed_parse(struct config_builder *b, const struct directive *d, unsi
 static int tolerated_parse(struct config_builder *b, const struct directive *d, unsigned int n,
 			   char **words, struct sink *err)
 {
-	(void)n;
-	(void)err;
 	if (strcasecmp(words[0], d->fallback) != 0)
 		config_ignore(b, d->name);
 	return 0;
@@ -525,7 +512,6 @@ static int tolerated_parse(struct config_builder *b, const struct directive *d, 
 
 static void fixed_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	(void)cfg;
 	fputs(d->fallback, out);
 }
 
@@ -553,7 +539,6 @@ static bool is_address(const char *word)
 
 static void bind_release(struct config *cfg, const struct directive *d)
 {
-	(void)d;
 	while (cfg->bind_count)
 		free_string(cfg->bind[--cfg->bind_count]);
 }
@@ -598,7 +583,6 @@ static int bind_parse(struct config_builder *b, const struct directive *d, unsig
 
 static void bind_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	(void)d;
 	for (unsigned int i = 0; i < cfg->bind_count; i++)
 		fprintf(out, "%s%s", i ? " " : "", cfg->bind[i]);
 }
@@ -649,7 +633,6 @@ static int save_parse(struct config_builder *b, const struct directive *d, unsig
 
 static void save_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	(void)d;
 	for (unsigned int i = 0; i < cfg->save_count; i++)
 		fprintf(out, "%s%u %u", i ? " " : "", cfg->save[i].seconds, cfg->save[i].changes);
 }
@@ -699,7 +682,6 @@ static int schedule_parse(struct config_builder *b, const struct directive *d, u
 
 static void schedule_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	(void)d;
 	for (unsigned int i = 0; i < cfg->schedule_count; i++)
 		fprintf(out, "%s%s", i ? " " : "", cfg->schedule[i].text);
 }
@@ -805,7 +787,6 @@ static void allow_format(const struct config *cfg, const struct directive *d, FI
 {
 	char text[INET6_ADDRSTRLEN + 4];
 
-	(void)d;
 	for (unsigned int i = 0; i < cfg->allow_count; i++) {
 		prefix_text(&cfg->allow[i], text, sizeof(text));
 		fprintf(out, "%s%s", i ? " " : "", text);
@@ -822,7 +803,6 @@ static int token_parse(struct config_builder *b, const struct directive *d, unsi
 	const char *hex = words[0];
 	char pair[3] = "";
 
-	(void)n;
 	if (!hex[0]) {
 		b->cfg->udp_token_set = false;
 		memset(b->cfg->udp_token, 0, sizeof(b->cfg->udp_token));
@@ -841,7 +821,6 @@ static int token_parse(struct config_builder *b, const struct directive *d, unsi
 
 static void token_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	(void)d;
 	for (unsigned int i = 0; cfg->udp_token_set && i < 16; i++)
 		fprintf(out, "%02x", cfg->udp_token[i]);
 }
@@ -900,7 +879,6 @@ static int output_parse(struct config_builder *b, const struct directive *d, uns
 
 static void output_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	(void)d;
 	for (unsigned int i = 0; i < OUTPUT_CLASSES; i++)
 		fprintf(out, "%s%s %llu %llu %u", i ? " " : "", output_classes[i].shown,
 			(unsigned long long)cfg->output_limit[i].hard,

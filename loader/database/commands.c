@@ -367,8 +367,6 @@ void command_reply_value(struct caller *c, const struct store_entry *e)
 
 void end_yes_no(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
 {
-	(void)note;
-	(void)e;
 	if (ret && ret != -ENOENT && ret != -ECANCELED)
 		reply_store_error(c, ret);
 	else
@@ -659,7 +657,6 @@ static unsigned int run_flags(struct caller *c)
 /* The step of a postponed command: executes it from the beginning, with all locks. */
 static bool run_later(struct caller *c)
 {
-	(void)c;
 	return false;
 }
 
@@ -979,8 +976,6 @@ static void reply_command(struct reply *r, const struct command *cmd)
 
 static void cmd_command(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_array(reply_to(c), TABLE_SIZE);
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
 		reply_command(reply_to(c), &table[i]);
@@ -988,8 +983,6 @@ static void cmd_command(struct caller *c, unsigned int argc, const struct resp_a
 
 void cmd_command_count(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_int(reply_to(c), TABLE_SIZE);
 }
 
@@ -1121,7 +1114,6 @@ static void cmd_help(struct caller *c, unsigned int argc, const struct resp_arg 
 	const struct command *cmd = commands_find(argv[0].ptr, argv[0].len);
 	char text[256];
 
-	(void)argc;
 	reply_array(reply_to(c), 1 + 2 * sub_count(cmd));
 	reply_help(reply_to(c), cmd, " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
 	for (const struct command *sub = cmd->sub; sub->name; sub++) {

@@ -300,7 +300,6 @@ static bool check_queued_key(void *arg, unsigned int at, unsigned int use)
 {
 	const struct checked *x = arg;
 
-	(void)use;
 	return check_key(x->caller, &x->argv[at]);
 }
 
@@ -496,8 +495,6 @@ void cmd_exec(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	uint64_t slice_end = c->worker->slice_end;
 
-	(void)argc;
-	(void)argv;
 	if (!c->session.multi) {
 		reply_error(reply_to(c), "ERR EXEC without MULTI");
 		return;
@@ -520,8 +517,6 @@ void cmd_exec(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 
 void cmd_multi(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	if (c->session.multi) {
 		reply_error(reply_now(c), "ERR MULTI calls can not be nested");
 		return;
@@ -532,8 +527,6 @@ void cmd_multi(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 
 void cmd_discard(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	if (!c->session.multi) {
 		reply_error(reply_to(c), "ERR DISCARD without MULTI");
 		return;
@@ -678,8 +671,6 @@ void cmd_watch(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 
 void cmd_unwatch(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	forget_watched(transaction_of(c));
 	reply_ok(reply_to(c));
 }

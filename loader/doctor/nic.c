@@ -422,7 +422,6 @@ static void take_driver(struct nic *nic, char *line, unsigned int *part)
 {
 	const char *text = text_of(line, "driver");
 
-	(void)part;
 	if (text)
 		snprintf(nic->driver, sizeof(nic->driver), "%s", text);
 }
@@ -431,7 +430,6 @@ static void take_feature(struct nic *nic, char *line, unsigned int *part)
 {
 	const char *text;
 
-	(void)part;
 	for (int k = 0; k < NIC_FEATURES; k++) {
 		text = text_of(line, features[k].printed);
 		if (!text)
@@ -479,7 +477,6 @@ static void take_statistic(struct nic *nic, char *line, unsigned int *part)
 {
 	char *colon = strrchr(line, ':');
 
-	(void)part;
 	if (!colon)
 		return;
 	*colon = 0;
@@ -488,7 +485,6 @@ static void take_statistic(struct nic *nic, char *line, unsigned int *part)
 
 static void take_hash(struct nic *nic, char *line, unsigned int *part)
 {
-	(void)part;
 	nic->has_hash |= strstr(line, "use these fields") != NULL;
 	if (!strncmp(line, "IP ", 3))
 		nic->udp_hash |= NIC_HASH_ADDRESSES;
@@ -498,7 +494,6 @@ static void take_hash(struct nic *nic, char *line, unsigned int *part)
 
 static void take_xdp(struct nic *nic, char *line, unsigned int *part)
 {
-	(void)part;
 	nic->has_xdp = true;
 	nic->xdp_features |= (strstr(line, "basic") ? NIC_XDP_BASIC : 0) |
 			     (strstr(line, "redirect") ? NIC_XDP_REDIRECT : 0) |
@@ -509,7 +504,6 @@ static void take_link(struct nic *nic, char *line, unsigned int *part)
 {
 	const char *at = strstr(line, "prog/xdp id ");
 
-	(void)part;
 	if (!at)
 		return;
 	nic->generic = strstr(line, " xdpgeneric ") != NULL;

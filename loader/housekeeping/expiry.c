@@ -22,7 +22,6 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	uint64_t keys = store_count(s->store), slots = keys / 10 + EXPIRY_SLOTS;
 	double end = monotonic_seconds() + (was_busy ? EXPIRY_BUSY_SLICE : EXPIRY_SLICE);
 
-	(void)events;
 	worker_take_all(s->worker[0]);
 	if (!keys || s->expiry_off || s->busy)
 		return;

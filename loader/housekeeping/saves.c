@@ -149,8 +149,6 @@ static void on_log_told(struct ev_loop *loop, ev_async *w, int events)
 {
 	struct server *s = ((struct housekeeping *)w->data)->srv;
 
-	(void)loop;
-	(void)events;
 	worker_take_all(s->worker[0]);
 	server_follow_saves(s);
 }
@@ -159,8 +157,6 @@ static void on_log_wait_end(struct ev_loop *loop, ev_timer *w, int events)
 {
 	struct server *s = ((struct housekeeping *)w->data)->srv;
 
-	(void)loop;
-	(void)events;
 	worker_take_all(s->worker[0]);
 	waiters_wake(&s->log_waiters);
 }
@@ -198,8 +194,6 @@ static void on_room_made(struct ev_loop *loop, ev_async *w, int events)
 {
 	struct server *s = ((struct housekeeping *)w->data)->srv;
 
-	(void)loop;
-	(void)events;
 	worker_take_all(s->worker[0]);
 	waiters_wake(&s->room_waiters);
 }

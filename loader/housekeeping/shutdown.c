@@ -22,7 +22,6 @@
 
 static void exit_at_once(int number)
 {
-	(void)number;
 	_exit(1);
 }
 
@@ -120,8 +119,6 @@ static void on_exit_signal(struct ev_loop *loop, ev_signal *w, int events)
 	struct housekeeping *h = w->data;
 	struct server *s = h->srv;
 
-	(void)loop;
-	(void)events;
 	worker_take_all(s->worker[0]);
 	/* Long after a failed save, a signal counts as the first one again. */
 	if (h->signalled > 0 && monotonic_seconds() - h->signalled < SECOND_SIGNAL_SECONDS) {
@@ -152,8 +149,6 @@ static void on_leave(struct ev_loop *loop, ev_timer *w, int events)
 {
 	struct server *s = ((struct housekeeping *)w->data)->srv;
 
-	(void)loop;
-	(void)events;
 	worker_take_all(s->worker[0]);
 	s->succeeded = true;
 	server_shutdown(s, SHUTDOWN_NOSAVE, true);
@@ -165,7 +160,6 @@ static void on_successor_signal(struct ev_loop *loop, ev_signal *w, int events)
 {
 	struct housekeeping *h = w->data;
 
-	(void)events;
 	worker_take_all(h->srv->worker[0]);
 	log_notice("received SIGUSR2, another xkvd goes on");
 	listeners_stop(h->srv);
@@ -177,8 +171,6 @@ static void on_reopen_signal(struct ev_loop *loop, ev_signal *w, int events)
 	struct server *s = ((struct housekeeping *)w->data)->srv;
 	int ret = log_open(s->cfg->logfile);
 
-	(void)loop;
-	(void)events;
 	worker_take_all(s->worker[0]);
 	if (ret)
 		log_warning("cannot open %s again, writing to the old one: %s", s->cfg->logfile,

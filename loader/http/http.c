@@ -484,8 +484,6 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 	struct visitor *v = visitor_of(c);
 	const char *why;
 
-	(void)version;
-	(void)body;
 	if (!v)
 		return MHD_NO;
 	if (!strcmp(method, MHD_HTTP_METHOD_POST) && !strcmp(path, "/command"))
@@ -517,8 +515,6 @@ static void on_answered(void *arg, struct MHD_Connection *c, void **seen,
 	struct http *h = arg;
 	struct visitor *v = visitor_of(c);
 
-	(void)seen;
-	(void)code;
 	if (!v)
 		return;
 	v->wait = WAITS_NOT;
@@ -706,7 +702,6 @@ log_library(void *arg, const char *format, va_list args)
 {
 	char text[256];
 
-	(void)arg;
 	vsnprintf(text, sizeof(text), format, args);
 	text[strcspn(text, "\n")] = 0;
 	log_debug("http: %s", text);
@@ -889,33 +884,24 @@ int http_open(const struct config *cfg, struct http **out, char *err, size_t err
 
 void http_close(struct http *h)
 {
-	(void)h;
 }
 
 int http_fd(const struct http *h)
 {
-	(void)h;
 	return -1;
 }
 
 void http_serve(struct http *h, http_text_fn *text, http_adopt_fn *adopt, void *arg)
 {
-	(void)h;
-	(void)text;
-	(void)adopt;
-	(void)arg;
 }
 
 bool http_make(void *arg)
 {
-	(void)arg;
 	return false;
 }
 
 void http_ready(struct http *h, const char *why_not)
 {
-	(void)h;
-	(void)why_not;
 }
 
 #endif

@@ -73,7 +73,6 @@ void caller_message_end(struct caller *to)
 
 static void do_nothing(struct caller *c)
 {
-	(void)c;
 }
 
 static void close_apart(struct caller *c)
@@ -83,14 +82,11 @@ static void close_apart(struct caller *c)
 
 static void no_address(const struct caller *c, bool peer, char text[ADDRESS_TEXT])
 {
-	(void)c;
-	(void)peer;
 	strcpy(text, "xkvd:0");
 }
 
 static bool is_local(const struct caller *c)
 {
-	(void)c;
 	return true;
 }
 

@@ -797,8 +797,6 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int events)
 {
 	struct client *c = w->data;
 
-	(void)loop;
-	(void)events;
 	if (c->queued || c->caller.unsent || client_is_busy(c))
 		return; /* it is read from again after its turn, when its replies are sent */
 	if (c->stream.conn.write_needs_read)
@@ -810,8 +808,6 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 {
 	struct client *c = w->data;
 
-	(void)loop;
-	(void)events;
 	if (client_is_busy(c))
 		return;
 	client_flush(c, true);

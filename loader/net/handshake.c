@@ -160,8 +160,6 @@ static void handshake_on_ready(struct ev_loop *loop, ev_io *io, int events)
 {
 	struct handshake *h = io->data;
 
-	(void)loop;
-	(void)events;
 	if (!slice_left(h->worker))
 		return; /* it is still ready in the next round */
 	switch (step(h)) {

@@ -38,8 +38,6 @@ void listeners_stop(struct server *s)
 
 static void on_accept_pause_end(struct ev_loop *loop, ev_timer *w, int events)
 {
-	(void)loop;
-	(void)events;
 	worker_take_all(((struct server *)w->data)->worker[0]);
 	listeners_start(w->data);
 }
@@ -164,8 +162,6 @@ static void on_connection(struct ev_loop *loop, ev_io *w, int events)
 {
 	struct listener *l = w->data;
 
-	(void)loop;
-	(void)events;
 	worker_take_all(l->srv->worker[0]);
 	for (unsigned int i = 0; i < ACCEPTS_A_ROUND; i++) {
 		struct sockaddr_storage peer;

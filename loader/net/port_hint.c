@@ -35,8 +35,6 @@ static unsigned long find_inode(const char *table, unsigned int state, unsigned 
 
 static bool is_socket(void *socket, pid_t pid, const char *fd, const char *target)
 {
-	(void)pid;
-	(void)fd;
 	return !strcmp(target, socket);
 }
 

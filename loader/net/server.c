@@ -67,8 +67,6 @@ static void run_extra(struct extra *e)
 
 static void on_extra_again(struct ev_loop *loop, ev_check *w, int events)
 {
-	(void)loop;
-	(void)events;
 	run_extra(w->data);
 }
 
@@ -76,24 +74,17 @@ static void on_extra_io(struct ev_loop *loop, ev_io *w, int events)
 {
 	struct extra *e = w->data;
 
-	(void)loop;
-	(void)events;
 	if (!ev_is_active(&e->again))
 		run_extra(e);
 }
 
 static void on_extra_timer(struct ev_loop *loop, ev_timer *w, int events)
 {
-	(void)loop;
-	(void)events;
 	run_extra(w->data);
 }
 
 static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
 {
-	(void)loop;
-	(void)w;
-	(void)events;
 }
 
 static struct extra *extra_new(struct server *s, enum extra_use use, bool (*cb)(void *arg),

@@ -55,9 +55,6 @@ static int output_write(BIO *bio, const char *bytes, int len)
 
 static long output_control(BIO *bio, int command, long number, void *pointer)
 {
-	(void)bio;
-	(void)number;
-	(void)pointer;
 	return command == BIO_CTRL_FLUSH;
 }
 
@@ -166,7 +163,6 @@ static int give_password(char *buffer, int size, int writing, void *arg)
 	const char *password = arg;
 	size_t len = strlen(password);
 
-	(void)writing;
 	if (len >= (size_t)size)
 		return -1;
 	memcpy(buffer, password, len + 1);

@@ -153,7 +153,6 @@ static void on_wake(struct ev_loop *loop, ev_async *watcher, int events)
 {
 	struct worker *w = watcher->data;
 
-	(void)events;
 	if (w->srv->ended)
 		ev_break(loop, EVBREAK_ALL);
 }
@@ -360,8 +359,6 @@ static void on_ends(struct ev_loop *loop, ev_prepare *watcher, int events)
 {
 	struct worker *w = watcher->data;
 
-	(void)loop;
-	(void)events;
 	worker_flush(w);
 	if (w->unsent_count)
 		w->executor->before_replies(w);
@@ -385,8 +382,6 @@ static void on_turns(struct ev_loop *loop, ev_check *watcher, int events)
 	struct worker *w = watcher->data;
 	struct client *c;
 
-	(void)loop;
-	(void)events;
 	for (unsigned int n = w->ready.count; n && (c = TAILQ_FIRST(&w->ready.clients)); n--)
 		client_turn(c);
 	w->slice_end = monotonic_ns() + SLICE_NS;
@@ -422,9 +417,6 @@ void worker_yield(struct caller *c)
 
 static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
 {
-	(void)loop;
-	(void)w;
-	(void)events;
 }
 
 /* --- pauses --- */
@@ -466,8 +458,6 @@ void workers_pause(struct server *s, uint64_t ms, bool all)
 
 static void on_pause_end(struct ev_loop *loop, ev_timer *watcher, int events)
 {
-	(void)loop;
-	(void)events;
 	worker_take_all(watcher->data);
 	if (!ev_is_active(watcher)) /* else it was made longer meanwhile */
 		unpause(watcher->data);
@@ -495,8 +485,6 @@ static void on_second(struct ev_loop *loop, ev_timer *watcher, int events)
 {
 	struct worker *w = watcher->data;
 
-	(void)loop;
-	(void)events;
 	worker_take_all(w);
 	if (w->srv->busy)
 		return;

@@ -90,7 +90,6 @@ static int link_or_copy(int dir_fd, const char *name, const struct stat *st, con
 
 static int only_copy(int dir_fd, const char *name, const struct stat *st, const char *second)
 {
-	(void)st;
 	return copy(dir_fd, name, second);
 }
 

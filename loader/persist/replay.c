@@ -331,8 +331,6 @@ static int run_persist(struct replay *r, unsigned int argc, const struct aof_arg
 
 static int run_flushall(struct replay *r, unsigned int argc, const struct aof_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	return sets(r) ? store_flush(r->fill.ctx) : 0;
 }
 
@@ -341,8 +339,6 @@ static int run_flushdb(struct replay *r, unsigned int argc, const struct aof_arg
 	uint64_t cursor = 0;
 	int ret = 0;
 
-	(void)argc;
-	(void)argv;
 	if (!sets(r))
 		return 0;
 	do
@@ -702,17 +698,12 @@ int replay_find_end(const struct replay_place *place, struct replay_end *end, ch
 
 static int owner_line(void *arg, const char *line, uint64_t end)
 {
-	(void)end;
 	return read_owner(line, arg) ? -ECANCELED : 0;
 }
 
 /* They are in front of the first command. */
 static int owner_ends(void *arg, unsigned int argc, const struct aof_arg *argv, uint64_t offset)
 {
-	(void)arg;
-	(void)argc;
-	(void)argv;
-	(void)offset;
 	return -ECANCELED;
 }
 

@@ -139,10 +139,6 @@ static int on_annotation(void *arg, const char *line, uint64_t end)
 
 static int on_command(void *arg, unsigned int argc, const struct aof_arg *argv, uint64_t offset)
 {
-	(void)arg;
-	(void)argc;
-	(void)argv;
-	(void)offset;
 	return 0;
 }
 

@@ -1114,14 +1114,11 @@ static int meet_key(void *arg, const struct rdb_key *k)
 {
 	const struct records *found = arg;
 
-	(void)k;
 	return found->len ? 0 : -ECANCELED;
 }
 
 static int pass_over(void *arg, const struct rdb_misfit *o)
 {
-	(void)arg;
-	(void)o;
 	return 0;
 }
 

@@ -468,7 +468,6 @@ static void *sync_main(void *arg)
 	uint64_t next = monotonic_ns() + SYNC_NS;
 	bool wanted, due;
 
-	(void)arg;
 	pthread_mutex_lock(&state.lock);
 	while (!state.closing) {
 		wanted = is_wanted();
@@ -642,7 +641,6 @@ static void stamp(void)
 
 static bool on_change(void *arg, const struct feed_change *c)
 {
-	(void)arg;
 	if (!state.in_txn) {
 		if (c->number != state.now.number[c->db])
 			follow_numbers();
@@ -667,7 +665,6 @@ static bool on_change(void *arg, const struct feed_change *c)
 /* The feed was given up, which it is not as long as this reader is there. */
 static void on_gap(void *arg)
 {
-	(void)arg;
 	pthread_mutex_lock(&state.lock);
 	note_damage();
 	pthread_mutex_unlock(&state.lock);
@@ -835,7 +832,6 @@ static enum consumed on_end(void *arg, uint64_t position)
 {
 	bool wrote;
 
-	(void)arg;
 	if (!state.in_txn)
 		write_position(position);
 	write_text();
@@ -1039,7 +1035,6 @@ static bool on_begin(void *arg)
 	unsigned int late;
 	bool told;
 
-	(void)arg;
 	pthread_mutex_lock(&state.lock);
 	switching = state.switching;
 	late = (too_late_ns() > 0) + (too_late_ns() > STUCK_NS);
@@ -1260,7 +1255,6 @@ static void *rewrite_main(void *arg)
 {
 	int ret = switch_and_wait();
 
-	(void)arg;
 	if (!ret)
 		ret = write_base();
 	if (!ret)

@@ -178,7 +178,6 @@ static void on_flush(struct ev_loop *loop, ev_timer *w, int events)
 	struct proxy *x = w->data;
 	struct store_ctx *ctx = x->worker->ctx;
 
-	(void)events;
 	while (x->flushing < ABSENT && !keys_in(x, x->flushing)) {
 		x->flushing++;
 		x->flush_cursor = 0;

@@ -209,9 +209,6 @@ static void finish(struct change *c)
 
 static void order_reply(struct link *l, struct request *r, const char *bytes, size_t len, bool end)
 {
-	(void)l;
-	(void)bytes;
-	(void)len;
 	if (end)
 		finish((struct change *)((char *)r - offsetof(struct change, order)));
 }
@@ -249,7 +246,6 @@ static void command_reply(struct link *l, struct request *r, const char *bytes, 
 {
 	struct change *c = (struct change *)r;
 
-	(void)l;
 	hear(&c->said, bytes, len);
 	if (end && !c->asks_ttl)
 		complete(c);
@@ -259,7 +255,6 @@ static void pttl_reply(struct link *l, struct request *r, const char *bytes, siz
 {
 	struct change *c = (struct change *)((char *)r - offsetof(struct change, pttl));
 
-	(void)l;
 	hear(&c->left, bytes, len);
 	if (end)
 		complete(c);
@@ -270,7 +265,6 @@ static void command_lost(struct link *l, struct request *r)
 {
 	struct change *c = (struct change *)r;
 
-	(void)l;
 	c->proxy->stats.changes_lost++;
 	if (!c->asks_ttl)
 		forget(c);
@@ -280,7 +274,6 @@ static void pttl_lost(struct link *l, struct request *r)
 {
 	struct change *c = (struct change *)((char *)r - offsetof(struct change, pttl));
 
-	(void)l;
 	forget(c);
 }
 

@@ -74,7 +74,6 @@ static void ttl_reply(struct link *l, struct request *r, const char *bytes, size
 	char text[TEXT_NUMBER_MAX + 4];
 	int64_t ttl;
 
-	(void)l;
 	outbox_append(&f->reply, bytes, len);
 	if (!end)
 		return;
@@ -92,7 +91,6 @@ static void ttl_reply(struct link *l, struct request *r, const char *bytes, size
 
 static void ttl_lost(struct link *l, struct request *r)
 {
-	(void)l;
 	key_end((struct filled *)r);
 }
 
@@ -174,7 +172,6 @@ static void fill_lost(struct link *l, struct request *r)
 {
 	struct fill *f = (struct fill *)r;
 
-	(void)l;
 	for (unsigned int i = 0; i < f->count; i++)
 		f->key[i].overtaken = true;
 	tell(f);

@@ -53,7 +53,6 @@ static void on_lost(struct link *l, const char *why)
 	struct own *own = l->arg;
 	struct passage *p = own->passage;
 
-	(void)why;
 	LIST_REMOVE(own, each);
 	own->proxy->own_count--;
 	let_go(own, passed_end);

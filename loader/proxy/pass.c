@@ -51,9 +51,6 @@ struct barrier {
 static void barrier_reply(struct link *l, struct request *r, const char *bytes, size_t len,
 			  bool end)
 {
-	(void)l;
-	(void)bytes;
-	(void)len;
 	if (!end)
 		return;
 	passed_release(&((struct barrier *)r)->list);
@@ -95,7 +92,6 @@ static void on_ends(struct ev_loop *loop, ev_prepare *w, int events)
 {
 	struct proxy *x = w->data;
 
-	(void)events;
 	ev_prepare_stop(loop, w);
 	send_barrier(x);
 	send_answers(x);
@@ -233,7 +229,6 @@ static void passed_reply(struct link *l, struct request *r, const char *bytes, s
 	struct passed *q = (struct passed *)r;
 	struct passage *p = q->passage;
 
-	(void)l;
 	if (q->selects && !q->begun && p && bytes[0] == '+')
 		p->caller->session.db = q->db;
 	if (!q->begun && p && bytes[0] == '-')

@@ -96,8 +96,6 @@ static void on_pulse(struct ev_loop *loop, ev_timer *w, int events)
 	struct proxy *x = w->data;
 	struct link *l;
 
-	(void)loop;
-	(void)events;
 	for (unsigned int i = 0; x->up && (l = each_link(x, i)); i++)
 		if (!STAILQ_EMPTY(&l->sent) && monotonic_ns() - l->waits_since_ns > SILENCE_NS)
 			link_fail(l, "it has not answered for 60 s");
@@ -180,8 +178,6 @@ static void master_moved(struct sentinel *s, const char *host, const char *port)
 
 static void on_retry(struct ev_loop *loop, ev_timer *w, int events)
 {
-	(void)loop;
-	(void)events;
 	connect_all(w->data);
 }
 
@@ -326,7 +322,6 @@ static size_t memory(struct caller *c)
 /* What the driver may answer over TCP: nothing, as it knows no upstream. */
 static struct flow_rights driver_rights(struct caller *c)
 {
-	(void)c;
 	return (struct flow_rights){ 0 };
 }
 

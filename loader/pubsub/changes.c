@@ -179,8 +179,6 @@ static void on_woken(struct ev_loop *loop, ev_async *w, int events)
 {
 	struct changes *ch = w->data;
 
-	(void)loop;
-	(void)events;
 	worker_take_all(ch->srv->worker[0]);
 	hand_all_on(ch);
 }

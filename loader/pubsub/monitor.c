@@ -23,8 +23,6 @@ struct held_line {
 
 void cmd_monitor(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	if (transaction_of(c)->in_exec) {
 		reply_error(reply_to(c), "ERR MONITOR isn't allowed for DENY BLOCKING client");
 		return;

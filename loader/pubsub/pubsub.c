@@ -577,7 +577,6 @@ static bool pubsub_has_room(struct caller *c)
 
 void cmd_publish(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	if (!pubsub_has_room(c))
 		return;
 	reply_int(reply_to(c),
@@ -588,7 +587,6 @@ void cmd_spublish(struct caller *c, unsigned int argc, const struct resp_arg *ar
 {
 	const struct message m = { argv[1].ptr, argv[2].ptr, argv[1].len, argv[2].len };
 
-	(void)argc;
 	if (pubsub_has_room(c))
 		reply_int(reply_to(c), pubsub_send(c->srv, TOPIC_SHARD, &m));
 }
@@ -662,7 +660,5 @@ void cmd_pubsub_shardnumsub(struct caller *c, unsigned int argc, const struct re
 
 void cmd_pubsub_numpat(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_int(reply_to(c), (int64_t)pubsub_topics(c->srv, TOPIC_PATTERN));
 }

@@ -446,7 +446,6 @@ void cmd_function_delete(struct caller *c, unsigned int argc, const struct resp_
 	struct library_list *list;
 	struct library *lib;
 
-	(void)argc;
 	if (!f)
 		return;
 	list = &f->libraries;
@@ -600,8 +599,6 @@ void cmd_function_stats(struct caller *c, unsigned int argc, const struct resp_a
 	struct reply *r = reply_to(c);
 	struct function_figures n;
 
-	(void)argc;
-	(void)argv;
 	if (run && !run->function) {
 		reply_error(r, "%s", script_busy(c));
 		return;
@@ -625,8 +622,6 @@ void cmd_function_stats(struct caller *c, unsigned int argc, const struct resp_a
 
 void cmd_function_kill(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	script_kill(c, true);
 }
 
@@ -637,8 +632,6 @@ void cmd_function_dump(struct caller *c, unsigned int argc, const struct resp_ar
 	void *records;
 	size_t len;
 
-	(void)argc;
-	(void)argv;
 	if (!functions(c))
 		return;
 	records = snapshot_functions(&len);

@@ -127,8 +127,7 @@ static int load_text(lua_State *L, const char *text, size_t len, const char *nam
 		lua_pushliteral(L, "attempt to load a binary chunk");
 		return 2;
 	}
-	lua_pushstring(L,
-		       name); /* keeps Lua's copy of the name, up to a zero byte, from collection */
+	lua_pushstring(L, name); /* the reference that keeps Lua's copy of the name alive */
 	if (!lua_load_text(L, text, len, name)) {
 		lua_getfield(L, LUA_REGISTRYINDEX, GLOBALS);
 		lua_setfenv(L, -2);
@@ -239,8 +238,8 @@ static int global_pcall(lua_State *L)
 }
 
 /*
- * Calls the handler after the function has ended, not where the error was raised as Lua does: there,
- * for an error that the hook has raised, it would run without a hook, perhaps forever.
+ * Calls the handler after the function has ended, not where the error was raised, as Lua does:
+ * there, for an error that the hook has raised, it would run without a hook, perhaps forever.
  */
 static int global_xpcall(lua_State *L)
 {
@@ -663,7 +662,6 @@ static void collect_early(lua_State *L)
 
 void lua_time_hook(lua_State *L, lua_Debug *where)
 {
-	(void)where;
 	lua_check_time(L);
 	if (lua_of(L)->memory > lua_of(L)->collect_at)
 		collect_early(L);
@@ -867,8 +865,7 @@ bool interpreter_run(struct interpreter *lua, struct script_run *run)
 		lua_insert(L, -2);
 		if (lua_pcall(L, 1, 0, 0))
 			reply_error(reply_to(run->caller), "ERR the script ran out of memory");
-	} else if (
-		run->ended) { /* the script caught that error, and returned before the next one */
+	} else if (run->ended) { /* the script caught that error, and returned */
 		reply_free(&lua->reply);
 		reply_error(reply_to(run->caller), "%s", run->ended);
 		failed = true;

@@ -548,7 +548,6 @@ static int replies_false(lua_State *L)
 
 static int replies_nothing(lua_State *L)
 {
-	(void)L;
 	return 0;
 }
 

@@ -48,7 +48,6 @@ static void on_tick(int number)
 {
 	int error = errno;
 
-	(void)number;
 	lua_call_hook();
 	lua_due = ticker.running != NULL;
 	ticker.idle = ticker.running ? 0 : ticker.idle + 1;

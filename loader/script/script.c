@@ -387,7 +387,6 @@ void cmd_script_load(struct caller *c, unsigned int argc, const struct resp_arg 
 	char sha[SCRIPT_SHA_TEXT];
 	struct script_run run = { .name = sha };
 
-	(void)argc;
 	if (!lua)
 		return;
 	interpreter_sha(lua, &argv[2], sha);
@@ -441,14 +440,11 @@ void script_kill(struct caller *c, bool function)
 
 void cmd_script_kill(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	script_kill(c, false);
 }
 
 void cmd_script_debug(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
 	if (arg_is(&argv[2], "no"))
 		reply_ok(reply_to(c));
 	else if (arg_is(&argv[2], "yes") || arg_is(&argv[2], "sync"))

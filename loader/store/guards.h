@@ -33,22 +33,18 @@ void guards_drop_all(const struct store *st);
 
 static inline void guards_set(const struct span *s)
 {
-	(void)s;
 }
 
 static inline void guards_adopt(const struct span *s)
 {
-	(void)s;
 }
 
 static inline void guards_drop(const struct span *s)
 {
-	(void)s;
 }
 
 static inline void guards_drop_all(const struct store *st)
 {
-	(void)st;
 }
 
 #endif

@@ -763,7 +763,6 @@ static bool enter_key(void *arg, unsigned int at, unsigned int use)
 {
 	const struct call *call = ((void **)arg)[1];
 
-	(void)use;
 	if (is_queued(((void **)arg)[0], &call->argv[at]))
 		commands_flush(((void **)arg)[0]);
 	tracking_read(((void **)arg)[0], &call->argv[at]);
@@ -1141,7 +1140,6 @@ void cmd_client_caching(struct caller *c, unsigned int argc, const struct resp_a
 	struct tracking *x = tracking_of(c);
 	bool yes = arg_is(&argv[2], "yes");
 
-	(void)argc;
 	if (!(x->flags & TRACKING_ON))
 		reply_error(reply_to(c), "ERR CLIENT CACHING can be called only when the client is "
 					 "in tracking mode with OPTIN or OPTOUT mode enabled");
@@ -1167,8 +1165,6 @@ static int64_t redirect_of(const struct tracking *x)
 
 void cmd_client_getredir(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	(void)argc;
-	(void)argv;
 	reply_int(reply_to(c), redirect_of(tracking_of(c)));
 }
 
@@ -1221,8 +1217,6 @@ void cmd_client_trackinginfo(struct caller *c, unsigned int argc, const struct r
 	const struct tracking *x = tracking_of(c);
 	struct reply *r = reply_to(c);
 
-	(void)argc;
-	(void)argv;
 	reply_map(r, 3);
 	reply_text(r, "flags");
 	reply_flags(r, x->flags);

@@ -37,7 +37,6 @@ static void question_reply(struct link *l, struct request *r, const char *bytes,
 
 static void question_lost(struct link *l, struct request *r)
 {
-	(void)l;
 	outbox_free(&((struct question *)r)->reply);
 	free(r);
 }

@@ -108,7 +108,6 @@ void link_end(struct link *l)
 
 static void on_flush(struct ev_loop *loop, ev_prepare *w, int events)
 {
-	(void)events;
 	ev_prepare_stop(loop, w);
 	link_flush(w->data);
 }
@@ -144,7 +143,6 @@ static void own_reply(struct link *l, struct request *r, const char *bytes, size
 
 static void own_lost(struct link *l, struct request *r)
 {
-	(void)l;
 	free(r);
 }
 
@@ -282,7 +280,6 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int events)
 	struct link *l = w->data;
 	ssize_t n;
 
-	(void)events;
 	if (l->state == LINK_SHAKING)
 		shake(l);
 	for (unsigned int i = 0; i < READS_A_CALL && l->state == LINK_UP && !l->failed; i++) {
@@ -308,8 +305,6 @@ static void on_patience_end(struct ev_loop *loop, ev_timer *w, int events)
 {
 	struct link *l = w->data;
 
-	(void)loop;
-	(void)events;
 	if (!l->failed)
 		link_fail(l,
 			  l->state == LINK_UP ? "it does not answer" : "no connection within 5 s");
@@ -359,8 +354,6 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 	int error = 0;
 	socklen_t len = sizeof(error);
 
-	(void)loop;
-	(void)events;
 	if (l->state == LINK_UP) {
 		link_flush(l);
 		return;

@@ -68,8 +68,6 @@ static void on_told(struct ev_loop *loop, ev_async *w, int events)
 	struct lookup *u = r->lookup;
 	char why[sizeof(u->why)];
 
-	(void)loop;
-	(void)events;
 	if (!u)
 		return;
 	pthread_mutex_lock(&u->lock); /* until its thread has left it */

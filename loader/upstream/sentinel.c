@@ -123,8 +123,6 @@ static void on_timer(struct ev_loop *loop, ev_timer *w, int events)
 {
 	struct sentinel *s = w->data;
 
-	(void)loop;
-	(void)events;
 	if (link_is_open(&s->link))
 		link_fail(&s->link, "it does not answer");
 	else if (!s->looking)

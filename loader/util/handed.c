@@ -109,7 +109,6 @@ static bool handed_take_file(void *arg, pid_t pid, const char *fd, const char *t
 	struct taking *t = arg;
 	struct handed h;
 
-	(void)pid;
 	if (strncmp(target, "socket:", 7) && strcmp(target, "/memfd:" PLACE " (deleted)"))
 		return false;
 	h.fd = (int)syscall(SYS_pidfd_getfd, t->pidfd, atoi(fd), 0);

@@ -266,7 +266,6 @@ static void show(struct metrics *m, const char *line, const struct label *labels
 {
 	struct openmetrics *o = m->arg;
 
-	(void)line;
 	for (const struct figure *f = figures; f < figures + count; f++) {
 		struct family *family = f->metric ? family_of(o, f) : NULL;
 

@@ -102,7 +102,6 @@ static void ycsb_has_the_right_shares(void **state)
 {
 	double s[OPS + 1];
 
-	(void)state;
 	draw_shares("--keys 1000 --workload ycsb-a", s);
 	near(s[OP_GET], 50, 0.02);
 	near(s[OP_SET], 50, 0.02);
@@ -134,7 +133,6 @@ static void mgets_have_the_right_share(void **state)
 	struct workload w;
 	struct options o;
 
-	(void)state;
 	open_workload(&w, &o, "--keys 1000 --deletes 10 --mgets 30 --batch 6 --ratio 1:2", NULL, 0,
 		      1);
 	for (int i = 0; i < REQUESTS; i++) {
@@ -163,7 +161,6 @@ static void latest_keys_are_there(void **state)
 	struct workload w;
 	struct options o;
 
-	(void)state;
 	open_workload(&w, &o, "--keys 1000 --workload ycsb-d", &in, 0, 1);
 	in.next = 1003;
 	workload_inserted(&w, 1001);
@@ -192,7 +189,6 @@ static void sequential_keys_follow(void **state)
 	struct workload w;
 	struct options o;
 
-	(void)state;
 	open_workload(&w, &o, "--keys 10 --distribution sequential", NULL, 1, 2);
 	for (uint32_t i = 0; i < 25; i++) {
 		draw_request(&w, &r);
@@ -225,7 +221,6 @@ static void ramps_find_the_saturation_point(void **state)
 	static const double capacity[] = { 3, 9999, 10000, 10001, 123456, 5e7 };
 	struct ramp ramp;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(capacity) / sizeof(capacity[0]); i++) {
 		struct limited l = { .capacity = capacity[i] };
 
@@ -259,7 +254,6 @@ static void ramps_find_the_saturation_point(void **state)
 
 static void steps_hold_or_not(void **state)
 {
-	(void)state;
 	assert_true(ramp_holds(&(struct ramp_step){ 1000, 990, 990, 0, 0, 0 }));
 	assert_false(ramp_holds(&(struct ramp_step){ 1000, 989, 989, 0, 0, 0 }));
 	assert_true(ramp_holds(&(struct ramp_step){ 1000, 999, 3000, 3, 0, 0 }));
@@ -270,7 +264,6 @@ static void command_line(void **state)
 {
 	struct options o;
 
-	(void)state;
 	assert_int_equal(parse(&o, "-c 10 -t 2 -n 5 --ratio 1:9 --distribution zipf:0.9"), 0);
 	assert_int_equal(o.clients, 10);
 	assert_int_equal(o.requests, 5);
@@ -319,7 +312,6 @@ static void command_line_of_frames(void **state)
 {
 	struct frames_options o;
 
-	(void)state;
 	assert_int_equal(parse_frames(&o, ""), 0);
 	assert_string_equal(o.server[0].name, "attached");
 	assert_string_equal(o.base_bed, "xkv");
@@ -394,7 +386,6 @@ static void options_without_effect_are_refused(void **state)
 	static const char *const frames[] = { "-h 10.77.0.1", "--rate 5", "--verify", "--load",
 					      "--first-key 5" };
 
-	(void)state;
 	REFUSE_ALL(load, false);
 	REFUSE_ALL(frames, true);
 }
@@ -477,7 +468,6 @@ static void bad_command_lines_are_refused(void **state)
 		"--unknown",
 	};
 
-	(void)state;
 	REFUSE_ALL(bad, false);
 }
 
@@ -518,7 +508,6 @@ static void bad_command_lines_of_frames_are_refused(void **state)
 		"--server nginx",
 	};
 
-	(void)state;
 	REFUSE_ALL(bad, true);
 }
 

@@ -100,7 +100,6 @@ static void resp_commands(void **state)
 {
 	const char *set = ask(&protocol_resp, OP_SET, 2);
 
-	(void)state;
 	assert_memory_equal(set, "*5\r\n$4\r\nMSET\r\n$16\r\nkey:000000000000\r\n$8\r\n", 41);
 	assert_memory_equal(set + 41 + 8, "\r\n$16\r\nkey:000000000001\r\n$8\r\n", 29);
 	set = ask(&protocol_resp, OP_SET, 1);
@@ -122,7 +121,6 @@ static void resp_replies(void **state)
 {
 	char reply[256];
 
-	(void)state;
 	ask(&protocol_resp, OP_GET, 1);
 	snprintf(reply, sizeof(reply), "$8\r\n%s\r\n", value(0));
 	assert_int_equal(take(&protocol_resp, reply), DONE);
@@ -151,7 +149,6 @@ static void resp_replies(void **state)
 
 static void resp_errors(void **state)
 {
-	(void)state;
 	ask(&protocol_resp, OP_SET, 2);
 	assert_int_equal(take(&protocol_resp, "-OOM command not allowed\r\n"), REFUSED);
 	assert_int_equal(stats.count[STAT_NO_MEMORY], 2);
@@ -180,7 +177,6 @@ static void hostile_resp(void **state)
 		"\r\n",
 	};
 
-	(void)state;
 	ask(&protocol_resp, OP_GET, 1);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		refused(&protocol_resp, bad[i]);
@@ -199,7 +195,6 @@ static void memcached_commands(void **state)
 {
 	const char *set = ask(&protocol_memcached, OP_SET, 2);
 
-	(void)state;
 	assert_memory_equal(set, "set key:000000000000 0 0 8\r\n", 28);
 	assert_memory_equal(set + 28 + 8, "\r\nset key:000000000001 0 0 8\r\n", 30);
 	assert_string_equal(ask(&protocol_memcached, OP_GET, 2),
@@ -214,7 +209,6 @@ static void memcached_replies(void **state)
 {
 	char reply[256];
 
-	(void)state;
 	ask(&protocol_memcached, OP_GET, 4);
 	snprintf(reply, sizeof(reply),
 		 "VALUE key:000000000001 0 8\r\n%s\r\nVALUE key:000000000002 7 3\r\nbad\r\nEND\r\n",
@@ -260,7 +254,6 @@ static void hostile_memcached(void **state)
 		"VALUE k 0 99999999999999999999999\r\n",
 	};
 
-	(void)state;
 	ask(&protocol_memcached, OP_GET, 1);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		refused(&protocol_memcached, bad[i]);

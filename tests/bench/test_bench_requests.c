@@ -61,7 +61,6 @@ static void requests_are_as_the_protocol_says(void **state)
 	struct xkv_hdr hdr;
 	struct xkv_op op;
 
-	(void)state;
 	asked.key[0] = 42;
 	asked.key[1] = 7;
 	assert_int_equal(encode(&protocol_xkv, &o, OP_SET, 2, 0), 16 + 2 * (24 + 24 + 40));
@@ -96,7 +95,6 @@ static void scans_are_as_the_protocol_says(void **state)
 	struct options o = sizes(16, 33);
 	struct xkv_op op;
 
-	(void)state;
 	asked.key[0] = 42;
 	assert_int_equal(encode(&protocol_xkv, &o, OP_SCAN, 250, 0), 16 + 24 + 16);
 	memcpy(&op, asked.buf + 16, sizeof(op));
@@ -117,7 +115,6 @@ static void keys_count_from_the_first(void **state)
 	uint8_t key[20], value[80];
 	unsigned int size;
 
-	(void)state;
 	o.first_key = 300000000;
 	assert_int_equal(entry_write_key(&o, key, 42), 20);
 	assert_memory_equal(key, "key:000300000042----", 20);
@@ -137,7 +134,6 @@ static void entries_do_not_depend_on_the_first_key(void **state)
 	static const char *const value_size[] = { "8", "64", "etc", "1-300" };
 	uint8_t key[XKV_KEY_MAX], value[XKV_PAYLOAD_MAX4];
 
-	(void)state;
 	for (size_t s = 0; s < sizeof(value_size) / sizeof(value_size[0]); s++) {
 		struct options all = { .key_size = new_sizes("etc", SIZES_KEY),
 				       .value_size = new_sizes(value_size[s], SIZES_VALUE) };
@@ -163,7 +159,6 @@ static void sizes_belong_to_the_key(void **state)
 			     .value_size = new_sizes("etc", SIZES_VALUE) };
 	unsigned int largest = 0;
 
-	(void)state;
 	for (uint32_t key = 0; key < 20000; key++) {
 		unsigned int key_size = entry_key_size(&o, key);
 		unsigned int value_size = entry_value_size(&o, key);
@@ -192,7 +187,6 @@ static void token_and_padding(void **state)
 	uint8_t *buf = asked.buf;
 	uint16_t length;
 
-	(void)state;
 	o.token_set = true;
 	memset(o.token, 0xab, sizeof(o.token));
 	asked.key[0] = 1;
@@ -210,7 +204,6 @@ static void values_show_every_change(void **state)
 {
 	static const unsigned int size[] = { 0, 1, 8, 31, 32, 33, 47, 128, 1400 };
 
-	(void)state;
 	for (size_t s = 0; s < sizeof(size) / sizeof(size[0]); s++) {
 		struct options o = sizes(16, size[s]);
 		uint8_t *value = asked.buf + 16 + 24 + 16;
@@ -262,7 +255,6 @@ static void replies_are_read(void **state)
 	uint8_t buf[DATAGRAM_MAX];
 	size_t len = put_reply(buf);
 
-	(void)state;
 	assert_true(xkv_reply_open(&r, buf, len));
 	assert_int_equal(r.id, 5);
 	assert_int_equal(r.count, 3);
@@ -285,7 +277,6 @@ static void broken_replies_are_refused(void **state)
 	uint8_t buf[DATAGRAM_MAX];
 	size_t len = put_reply(buf);
 
-	(void)state;
 	for (size_t cut = 0; cut < len; cut++) {
 		struct xkv_reply r;
 		uint8_t *exact = malloc(cut ? cut : 1); /* so that ASan sees a step too far */
@@ -348,7 +339,6 @@ static void unanswered_keys_are_asked_for_again(void **state)
 	uint8_t reply[DATAGRAM_MAX];
 	size_t len = sizeof(struct xkv_hdr);
 
-	(void)state;
 	memset(&stats, 0, sizeof(stats));
 	for (int i = 0; i < 4; i++)
 		asked.key[i] = 10 + i;
@@ -383,7 +373,6 @@ static void padding_has_to_grow(void **state)
 	uint8_t reply[DATAGRAM_MAX];
 	size_t len = sizeof(struct xkv_hdr);
 
-	(void)state;
 	memset(&stats, 0, sizeof(stats));
 	encode(&protocol_xkv, &o, OP_GET, 1, 500);
 	len = add_result(reply, len, XKV_OP_GET, XKV_PAD, 500);
@@ -408,7 +397,6 @@ static void changes_are_not_padded(void **state)
 	uint8_t reply[DATAGRAM_MAX];
 	size_t len;
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		memset(&stats, 0, sizeof(stats));
 		encode(&protocol_xkv, &o, changes[i].op, 1, 0);
@@ -427,7 +415,6 @@ static void refused_requests_are_answered(void **state)
 	uint8_t reply[DATAGRAM_MAX];
 	size_t len = sizeof(hdr);
 
-	(void)state;
 	memset(&stats, 0, sizeof(stats));
 	encode(&protocol_xkv, &o, OP_GET, 3, 0);
 	end_reply(reply, len, 0);
@@ -447,7 +434,6 @@ static void wrong_values_are_found(void **state)
 	uint8_t reply[DATAGRAM_MAX];
 	size_t len = add_result(reply, sizeof(struct xkv_hdr), XKV_OP_GET, XKV_OK, 33);
 
-	(void)state;
 	end_reply(reply, len, 1);
 	memset(&stats, 0, sizeof(stats));
 	encode_one(&o, OP_GET, 42);
@@ -483,7 +469,6 @@ static void frames_have_right_checksums(void **state)
 	uint8_t frame[DATAGRAM_HEADERS + 1472];
 	in_port_t port;
 
-	(void)state;
 	for (size_t len = 0; len <= 1472; len += 1 + len / 8) {
 		for (size_t i = 0; i < len; i++)
 			frame[DATAGRAM_HEADERS + i] = 0xff - i * 7;

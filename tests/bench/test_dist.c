@@ -49,7 +49,6 @@ static void zipf_has_the_right_shares(void **state)
 	uint32_t *count = draw(&d, 1);
 	double sum = 0, top = 0, want = 0;
 
-	(void)state;
 	for (uint32_t i = 1; i <= d.keys; i++)
 		sum += pow(i, -0.99);
 	near(d.zeta, sum, 1e-9);
@@ -71,7 +70,6 @@ static void uniform_and_hot_are_flat(void **state)
 	struct dist uniform = new_dist("uniform", 1000), hot = new_dist("hot:100", 1000);
 	uint32_t *u = draw(&uniform, 2), *h = draw(&hot, 3);
 
-	(void)state;
 	for (int i = 0; i < 1000; i++) {
 		near(u[i], DRAWS / 1000, 0.15);
 		if (i < 100)
@@ -88,7 +86,6 @@ static void steep_zipf_has_the_right_shares(void **state)
 {
 	static const char *const theta[] = { "zipf:1", "zipf:1.2", "zipf:2" };
 
-	(void)state;
 	for (size_t t = 0; t < sizeof(theta) / sizeof(theta[0]); t++) {
 		struct dist d = new_dist(theta[t], 100000);
 		uint32_t *count = draw(&d, 4 + t);
@@ -113,7 +110,6 @@ static void hotspot_has_the_right_shares(void **state)
 	struct dist d = new_dist("hotspot:20:80", 1000);
 	uint32_t *count = draw(&d, 5);
 
-	(void)state;
 	for (int i = 0; i < 1000; i++)
 		near(count[i], i < 200 ? DRAWS * 0.8 / 200 : DRAWS * 0.2 / 800, 0.25);
 	free(count);
@@ -123,7 +119,6 @@ static void spread_is_a_permutation(void **state)
 {
 	static const uint32_t sizes[] = { 1, 2, 3, 4, 5, 6, 10, 100, 2000, 65536, 99991, 1000000 };
 
-	(void)state;
 	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
 		struct dist d = new_dist("zipf:0.5", sizes[s]);
 		uint8_t *seen = calloc(sizes[s], 1);
@@ -150,7 +145,6 @@ static void distributions_are_validated(void **state)
 	struct dist d;
 	char err[200];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		err[0] = 0;
 		assert_int_equal(dist_parse(&d, bad[i], err, sizeof(err)), -EINVAL);
@@ -164,7 +158,6 @@ static void random_numbers_are_xoshiro(void **state)
 	static const uint64_t want[] = { 41943041, 58720359, 3588806011781223, 3591011842654386 };
 	struct rng rng = { { 1, 2, 3, 4 } };
 
-	(void)state;
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(rng_next(&rng), want[i]);
 }
@@ -177,7 +170,6 @@ static void sizes_are_validated(void **state)
 	struct sizes s;
 	char err[200];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		err[0] = 0;
 		if (!sizes_parse(&s, bad[i], SIZES_KEY, 8, 250, err, sizeof(err)))
@@ -195,7 +187,6 @@ static void fixed_and_uniform_sizes(void **state)
 	struct sizes etc = new_sizes("etc", SIZES_KEY);
 	uint32_t count[46] = { 0 };
 
-	(void)state;
 	for (uint64_t i = 0; i < 260000; i++) {
 		unsigned int size = sizes_of(&etc, i);
 
@@ -215,7 +206,6 @@ static void etc_values_are_pareto(void **state)
 	struct sizes etc = new_sizes("etc", SIZES_VALUE);
 	double k = 0.348238, sigma = 214.476, sum = 0, below[6] = { 0 };
 
-	(void)state;
 	for (uint64_t i = 0; i < DRAWS; i++) {
 		unsigned int size = sizes_of(&etc, i);
 
@@ -242,7 +232,6 @@ static void twitter_values_are_lognormal(void **state)
 	static unsigned int size[100000];
 	double sum = 0;
 
-	(void)state;
 	for (uint64_t i = 0; i < 100000; i++) {
 		size[i] = sizes_of(&twitter, i);
 		assert_in_range(size[i], 1, 1400);

@@ -26,7 +26,6 @@ static int open_generator(void **state)
 {
 	struct packet_spec s;
 
-	(void)state;
 	packet_default(&s, false);
 	memcpy(bed.server.mac, s.dst_mac, 6);
 	memcpy(bed.client.mac, s.src_mac, 6);
@@ -36,7 +35,6 @@ static int open_generator(void **state)
 
 static int close_generator(void **state)
 {
-	(void)state;
 	generator_close(&generator);
 	return 0;
 }
@@ -156,7 +154,6 @@ static void requests_are_whole_and_right(void **state)
 	static const unsigned int key_size[] = { 16, 17, 24, 45, 128, 250 };
 	static const unsigned int value_size[] = { 32, 33, 128, 1024 };
 
-	(void)state;
 	for (unsigned int i = 0; i < 6 * 4 * FRAME_OPS_MAX; i++) {
 		struct shape shape = { .key_size = key_size[i % 6],
 				       .value_size = value_size[i / 6 % 4],
@@ -180,7 +177,6 @@ static void scans_are_whole_and_right(void **state)
 	} cases[] = { { 1, 128, 1 },   { 5, 128, 5 },	{ 9, 128, 9 },	 { 10, 128, 9 },
 		      { 100, 128, 9 }, { 100, 32, 26 }, { 100, 33, 22 }, { 100, 1024, 1 } };
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct shape shape = { .key_size = 16,
 				       .value_size = cases[i].value_size,
@@ -204,7 +200,6 @@ static void draws_follow_the_table(void **state)
 		.key_size = 16, .value_size = 128, .batch = 2, .loops = 1
 	};
 
-	(void)state;
 	take_shape(&shape);
 	generator_sequence(&generator, 7, 1, 4);
 	for (int i = 0; i < 3; i++) {
@@ -219,7 +214,6 @@ static void ratios_and_distributions_are_drawn(void **state)
 	char err[100];
 	unsigned int sets = 0;
 
-	(void)state;
 	assert_int_equal(dist_parse(&hot, "hot:2", err, sizeof(err)), 0);
 	dist_init(&hot, 1000);
 	generator_fill(&generator, &hot, (struct ratio){ .set = 1, .get = 3 }, 999);
@@ -239,7 +233,6 @@ static void keys_of_transactions_differ(void **state)
 	struct dist hot;
 	char err[100];
 
-	(void)state;
 	assert_int_equal(dist_parse(&hot, "hot:40", err, sizeof(err)), 0);
 	dist_init(&hot, 1000);
 	generator.distinct = true;
@@ -257,7 +250,6 @@ static void draws_end_with_the_last_key(void **state)
 	char err[100];
 	bool found = false;
 
-	(void)state;
 	assert_int_equal(dist_parse(&uniform, "uniform", err, sizeof(err)), 0);
 	dist_init(&uniform, 1000);
 	generator_fill(&generator, &uniform, (struct ratio){ .set = 0, .get = 1 }, 900);
@@ -361,7 +353,6 @@ static void sink_counts_results(void **state)
 		{ 3, 3, { RIGHT, MISSED, BUSY }, { [SINK_MISS] = 1, [SINK_OTHER] = 2 } },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		uint64_t count[SINK_COUNTS];
 		struct payload p;
@@ -393,7 +384,6 @@ static void sink_counts_scans(void **state)
 		{ 7, 9, { [8] = NO_VALUE }, { [SINK_WRONG] = 9 } },
 	};
 
-	(void)state;
 	take_shape(&(struct shape){
 		.key_size = 16, .value_size = 128, .batch = 1, .scan = 100, .loops = 1 });
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -412,7 +402,6 @@ static void sink_sums_up_when_told(void **state)
 	uint64_t count[SINK_COUNTS];
 	struct payload p;
 
-	(void)state;
 	take_batch(8);
 	build_reply(&p, 8, right, 8);
 	give(&p, GENERATOR_PORT, CHECK_WRONG, count);
@@ -433,7 +422,6 @@ static void sink_takes_only_its_own(void **state)
 	uint64_t count[SINK_COUNTS], sum = 0;
 	struct payload p;
 
-	(void)state;
 	take_batch(2);
 	build_reply(&p, 1, right, 1);
 	assert_int_equal(give(&p, GENERATOR_PORT + 1, CHECK_RIGHT, count), XDP_PASS);

@@ -27,7 +27,6 @@ static void many_at_once_are_as_many_one_by_one(void **state)
 {
 	struct hist *once = new_hist(), *each = new_hist();
 
-	(void)state;
 	for (uint64_t ns = 1; ns < 4 * HIST_MAX_NS; ns *= 3) {
 		hist_record_many(once, ns, 5);
 		for (int i = 0; i < 5; i++)
@@ -40,7 +39,6 @@ static void many_at_once_are_as_many_one_by_one(void **state)
 
 static void buckets_cover_every_value_once(void **state)
 {
-	(void)state;
 	assert_int_equal(hist_bucket(0), 0);
 	for (unsigned int i = 0; i + 1 < HIST_BUCKETS; i++) {
 		uint64_t top = hist_bucket_max(i);
@@ -58,7 +56,6 @@ static void error_is_at_most_one_in_128(void **state)
 {
 	struct rng rng;
 
-	(void)state;
 	rng_seed(&rng, 1);
 	for (int i = 0; i < 1000000; i++) {
 		/* All magnitudes alike. */
@@ -79,7 +76,6 @@ static void percentiles_of_known_values(void **state)
 {
 	struct hist *h = new_hist();
 
-	(void)state;
 	for (uint64_t ns = 1; ns <= 100; ns++)
 		hist_record(h, ns);
 	assert_int_equal(hist_percentile(h, 0), 1);
@@ -108,7 +104,6 @@ static void percentiles_match_a_sorted_list(void **state)
 	struct hist *h = new_hist();
 	struct rng rng;
 
-	(void)state;
 	assert_non_null(all);
 	rng_seed(&rng, 2);
 	for (int i = 0; i < N; i++) {
@@ -133,7 +128,6 @@ static void merge_equals_recording_in_one(void **state)
 	struct hist *one = new_hist(), *a = new_hist(), *b = new_hist();
 	struct rng rng;
 
-	(void)state;
 	rng_seed(&rng, 3);
 	for (int i = 0; i < 10000; i++) {
 		uint64_t ns = rng_next(&rng) >> 40;
@@ -160,7 +154,6 @@ static void empty_and_too_long(void **state)
 {
 	struct hist *h = new_hist();
 
-	(void)state;
 	assert_int_equal(hist_percentile(h, 99), 0);
 	assert_true(hist_mean(h) == 0);
 	hist_record(h, UINT64_MAX);
@@ -179,7 +172,6 @@ static void percentiles_as_text(void **state)
 	double last_value = 0, last_percentile = -1, last_count = 0, mean, deviation;
 	int lines = 0;
 
-	(void)state;
 	assert_non_null(to);
 	for (uint64_t us = 1; us <= 10000; us++)
 		hist_record(h, us * 1000);
@@ -220,7 +212,6 @@ static void nothing_as_text(void **state)
 	size_t size;
 	FILE *to = open_memstream(&text, &size);
 
-	(void)state;
 	assert_non_null(to);
 	assert_int_equal(hdr_write(to, h), 0);
 	fclose(to);

@@ -197,7 +197,6 @@ void pass_time(int64_t ms)
 
 int ask_begin(void **state)
 {
-	(void)state;
 	open_bed(MAX_KEYS);
 	maintenance_stop(bed.st);
 	return 0;
@@ -205,7 +204,6 @@ int ask_begin(void **state)
 
 int ask_setup(void **state)
 {
-	(void)state;
 	bed_configure(&bed);
 	source = htonl(CLIENT);
 	offset_before = bed.c->tai_offset_ms;
@@ -215,7 +213,6 @@ int ask_setup(void **state)
 
 int ask_teardown(void **state)
 {
-	(void)state;
 	bed.c->tai_offset_ms = offset_before;
 	bed.c->track = XKV_TRACK_NOTHING;
 	account();

@@ -217,7 +217,6 @@ void open_one_bucket(void)
 
 int exchange_begin(void **state)
 {
-	(void)state;
 	open_bed(MAX_KEYS);
 	warm();
 	return 0;
@@ -238,7 +237,6 @@ int exchange_setup(void **state)
 
 int exchange_teardown(void **state)
 {
-	(void)state;
 	account();
 	return 0;
 }
@@ -246,7 +244,6 @@ int exchange_teardown(void **state)
 /* The shared store comes back when a case wants it: loading the programs takes a second. */
 int own_setup(void **state)
 {
-	(void)state;
 	shape = 0;
 	return 0;
 }

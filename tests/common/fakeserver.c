@@ -290,8 +290,6 @@ int take_scanned(void *arg, const char *key, size_t key_len, const struct xkv_re
 {
 	struct xkv_cmd **next = arg;
 
-	(void)key;
-	(void)key_len;
 	(*next)++->reply = *reply;
 	return 0;
 }

@@ -37,7 +37,6 @@ void open_masked_bed(uint64_t fingerprint_mask, uint64_t bucket_mask)
 
 int close_bed(void **state)
 {
-	(void)state;
 	bed_close(&bed);
 	return 0;
 }
@@ -67,10 +66,6 @@ void wait_until(uint64_t ms)
 
 int no_room(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms)
 {
-	(void)st;
-	(void)class;
-	(void)units;
-	(void)until_ms;
 	return -ENOSPC;
 }
 

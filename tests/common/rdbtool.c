@@ -32,7 +32,6 @@ static void print_hex(const void *data, size_t len)
 
 static int print_key(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
 {
-	(void)arg;
 	print_hex(key, key_len);
 	print_hex(entry->value, entry->value_len);
 	printf("%" PRIu64 "\n", entry->expire_ms);

@@ -225,9 +225,6 @@ int bpf_map_create(enum bpf_map_type type, const char *name, __u32 key_size, __u
 	char *at;
 	int fd, ret = memory_make(name, ROUNDED(value_size) * entries, &fd, &at);
 
-	(void)type;
-	(void)key_size;
-	(void)opts;
 	if (ret)
 		return failed(-ret);
 	munmap(at, ROUNDED(value_size) * entries);
@@ -277,7 +274,6 @@ int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)
 	struct map *m = map_of(fd);
 	__u32 number;
 
-	(void)flags;
 	memcpy(&number, key, sizeof(number));
 	if (!m) { /* of grace_wait() */
 		grace_period();
@@ -298,7 +294,6 @@ int bpf_map_update_batch(int fd, const void *keys, const void *values, __u32 *co
 {
 	__u32 most = *count;
 
-	(void)opts;
 	for (*count = 0; *count < most; ++*count)
 		if (bpf_map_update_elem(fd, (const __u32 *)keys + *count,
 					(const int *)values + *count, BPF_ANY))
@@ -314,9 +309,6 @@ int bpf_map_lookup_batch(int fd, void *from, void *to, void *keys, void *values,
 	static const struct xkv_hot_key none;
 	__u32 most = *count, key_size = m->is->key_size;
 
-	(void)from;
-	(void)to;
-	(void)opts;
 	*count = 0;
 	for (__u32 i = 0; i < m->entries && *count < most; i++) {
 		const char *at = m->memory + (size_t)i * (key_size + stride(m));

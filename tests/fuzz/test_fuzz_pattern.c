@@ -70,8 +70,6 @@ static const char compare[] =
 
 static void *allocate(void *arg, void *block, size_t old, size_t new)
 {
-	(void)arg;
-	(void)old;
 	if (new)
 		return realloc(block, new);
 	free(block);
@@ -107,7 +105,6 @@ static void test_same_as_lua(void **state)
 	long count = setting("XKV_FUZZ_PATTERNS", getenv("XKV_TEST_LONG") ? 2000000 : 40000);
 	long seed = setting("XKV_FUZZ_SEED", 1);
 
-	(void)state;
 	assert_non_null(L);
 	luaL_openlibs(L);
 	assert_int_equal(luaL_loadstring(L, compare), 0);

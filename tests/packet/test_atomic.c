@@ -80,7 +80,6 @@ static void test_every_operation(void **state)
 	uint64_t later = store_now_ms(bed.st) + 1000000;
 	struct payload req;
 
-	(void)state;
 	given();
 	put_text("s", "abc");
 	put_text("gone", "bye");
@@ -130,7 +129,6 @@ static void test_versions(void **state)
 		       { XKV_OP_EXPIRE, KEY("n"), .ttl = 1000000 });
 	const uint8_t *reply;
 
-	(void)state;
 	given();
 	shape = 0;
 	answers(&req,
@@ -151,7 +149,6 @@ static void test_value_lengths(void **state)
 	struct payload req;
 	uint64_t later;
 
-	(void)state;
 	given();
 	for (size_t len = 0; len <= 600; len += 7) {
 		later = store_now_ms(bed.st) + 1000000;
@@ -181,7 +178,6 @@ static void test_expired(void **state)
 	uint64_t past = store_now_ms(bed.st) - 1;
 	struct payload req;
 
-	(void)state;
 	given();
 	put("w", "111", 3, past);
 	put("i", "5", 1, past);
@@ -251,7 +247,6 @@ static void many(void)
 
 static void test_many(void **state)
 {
-	(void)state;
 	many();
 }
 
@@ -262,7 +257,6 @@ static void test_reads(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	given();
 	req = ATOMIC({ XKV_OP_GET, KEY("a") }, { XKV_OP_GET, KEY("n") }, { XKV_OP_GET, KEY("a") });
 	answers(&req,
@@ -299,7 +293,6 @@ static void test_conditions(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	given();
 	put_text("c", "here");
 	before_n = version_of("n");
@@ -345,7 +338,6 @@ static void test_no_number(void **state)
 {
 	struct payload req = ATOMIC(SETS, { XKV_OP_INCR, KEY("word"), AMOUNT(one) });
 
-	(void)state;
 	given();
 	put_text("word", "word");
 	aborts(&req, (struct result){ XKV_OP_INCR, XKV_NOT_NUMBER, .index = 2 }, XKV_C_not_number);
@@ -361,7 +353,6 @@ static void test_bad_requests(void **state)
 	struct operation pings[] = { { XKV_OP_PING }, { XKV_OP_SESSION }, { 99, KEY("x") } };
 	struct payload req;
 
-	(void)state;
 	given();
 	for (unsigned int i = 0; i < 3; i++) {
 		req = ATOMIC(SETS, pings[i]);
@@ -399,7 +390,6 @@ static void test_repeated_keys(void **state)
 	};
 	struct payload req;
 
-	(void)state;
 	given();
 	for (size_t i = 0; i < sizeof(twice) / sizeof(twice[0]); i++) {
 		req = ATOMIC(twice[i][0], BEHIND, twice[i][1]);
@@ -421,7 +411,6 @@ static void test_padding(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	given();
 	put("b", pattern(0), 200, 0);
 	put("c", pattern(0), 200, 0);
@@ -443,7 +432,6 @@ static void test_no_room(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	given();
 	put("b", pattern(0), 200, 0);
 	bed.c->payload4 = bed.c->payload6 = 60000;
@@ -462,7 +450,6 @@ static void test_large(void **state)
 	struct payload req;
 	uint64_t was;
 
-	(void)state;
 	given();
 	put("big", large, 5000, 0);
 	was = version_of("big");
@@ -507,7 +494,6 @@ static void test_full(void **state)
 {
 	static uint8_t large[XKV_VALUE_MAX];
 
-	(void)state;
 	given();
 	put("b1", large, 700, 0);
 	put("b2", large, 688, 0);
@@ -525,7 +511,6 @@ static void test_read_only(void **state)
 {
 	struct payload req = ATOMIC({ XKV_OP_GET, KEY("a") }, BEHIND);
 
-	(void)state;
 	given();
 	bed.c->read_only = 1;
 	aborts(&req, (struct result){ XKV_OP_INCR, XKV_READ_ONLY, .index = 1 }, XKV_C_op_read_only);
@@ -543,7 +528,6 @@ static void test_durable(void **state)
 {
 	struct payload req = ATOMIC({ XKV_OP_GET, KEY("a") }, BEHIND);
 
-	(void)state;
 	given();
 	store_writes_durable(bed.st, true);
 	for (int i = 0; i < 10; i++)
@@ -586,7 +570,6 @@ static void test_writes_held(void **state)
 	static struct watch w;
 	pthread_t thread;
 
-	(void)state;
 	given();
 	w.slot = bed_slot(&bed, "n", 1);
 	assert_int_equal(pthread_create(&thread, NULL, watch_lock, &w), 0);
@@ -606,7 +589,6 @@ static void test_token(void **state)
 	struct payload req = ATOMIC(BEHIND), with;
 	uint8_t token[XKV_TOKEN_BYTES] = "0123456789abcde";
 
-	(void)state;
 	given();
 	bed.c->rules[bed.c->current & 1].auth = XKV_AUTH_TOKEN;
 	memcpy(bed_token(&bed), token, sizeof(token));
@@ -635,7 +617,6 @@ static void test_locked(void **state)
 	struct xkv_bucket *b;
 	struct xkv_slot *slot;
 
-	(void)state;
 	given();
 	put_text("d", "1");
 	slot = bed_slot(&bed, "n", 1);
@@ -673,7 +654,6 @@ static void test_absence_is_locked(void **state)
 	struct xkv_bucket *b;
 	struct payload req;
 
-	(void)state;
 	given();
 	b = bed_bucket(&bed, "x", 1);
 	b->head |= XKV_BUCKET_LOCK;
@@ -693,7 +673,6 @@ static void test_one_bucket(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	open_one_bucket();
 	bed.c->miss_reply = 1;
 	req = ATOMIC({ XKV_OP_SET, KEY("1"), VALUE("1") }, { XKV_OP_SET, KEY("2"), VALUE("2") },
@@ -735,7 +714,6 @@ static void test_chains(void **state)
 	struct payload req;
 	char key[20][4];
 
-	(void)state;
 	open_one_bucket();
 	for (unsigned int i = 0; i < 20; i++) {
 		snprintf(key[i], sizeof(key[i]), "%u", i);

@@ -140,7 +140,6 @@ static void test_longer_than_frame(void **state_)
 	struct packet_spec s;
 	struct frame f;
 
-	(void)state_;
 	put("a", pattern(1), 1000, 0);
 	s = packet_plain(false, &req);
 	s.udp_check = CHECK_ZERO;
@@ -163,7 +162,6 @@ static void test_value_padding(void **state_)
 	struct payload req = set_of("a", 5);
 	struct packet_spec s;
 
-	(void)state_;
 	put_text("a", "hello");
 	s = packet_plain(false, &req);
 	for (size_t i = req.len - 3; i < req.len; i++) {
@@ -181,7 +179,6 @@ static void test_not_open(void **state_)
 	struct payload req = set_of("a", 5);
 	struct frame f = plain(&req);
 
-	(void)state_;
 	put_text("a", "hello");
 	bed.c->magic = 0;
 	stays_single(&f, XKV_C_pass_not_ready);
@@ -196,7 +193,6 @@ static void test_longer_than_mtu(void **state_)
 	struct packet_spec s;
 	struct frame f;
 
-	(void)state_;
 	put_text("a", "hello");
 	bed.c->payload4 = 1000;
 	request_pad(&req, 1000 - req.len, 0);
@@ -239,7 +235,6 @@ static void test_refused_change(void **state_)
 {
 	struct payload set = set_of("a", 5), get = get_of("a");
 
-	(void)state_;
 	put_text("a", "hello");
 	lock("a", true);
 	assert_true(is_busy(&set));
@@ -261,7 +256,6 @@ static void test_refused_many(void **state_)
 	struct payload set;
 	char key[NAME_BYTES];
 
-	(void)state_;
 	for (int turn = 0; turn < 2; turn++)
 		for (int i = 0; i < 32; i++) {
 			snprintf(key, sizeof(key), "k%d", i);
@@ -323,7 +317,6 @@ static void test_order(void **state_)
 	struct frame f[40];
 	struct xkv_bulk before, after;
 
-	(void)state_;
 	fill();
 	bed_xdp(&bed);
 	before = state();
@@ -351,7 +344,6 @@ static void test_lost_and_foreign(void **state_)
 	struct frame f[QUEUED], foreign = plain(&req), was = foreign;
 	uint64_t lost;
 
-	(void)state_;
 	fill();
 	bed_xdp(&bed);
 	lost = state().lost;
@@ -377,7 +369,6 @@ static void test_reset(void **state_)
 {
 	struct frame f[40], was;
 
-	(void)state_;
 	fill();
 	for (int i = 0; i < 40; i++)
 		note(&f[i], i);
@@ -394,7 +385,6 @@ static void test_marks(void **state_)
 	uint64_t mark;
 	struct frame f;
 
-	(void)state_;
 	put("key0", pattern(0), 8, 0);
 	note(&f, 0);
 	memcpy(&mark, f.byte + PAYLOAD_AT, 8);
@@ -409,7 +399,6 @@ static void test_changed_meanwhile(void **state_)
 	struct payload set = set_of("key0", 100), get = get_of("key3");
 	struct frame f = plain(&set);
 
-	(void)state_;
 	fill();
 	assert_int_equal(ingress(&f), XDP_REDIRECT);
 	bed.c->read_only = 1;
@@ -663,7 +652,6 @@ static void test_both_ways(void **state_)
 	int verdict_a, verdict_b;
 	struct trial t;
 
-	(void)state_;
 	random_state = 1;
 	queued = 0;
 	for (int i = 0; i < RANDOM_FRAMES; i++) {
@@ -702,7 +690,6 @@ static void test_single_packets(void **state_)
 	uint32_t noted;
 	struct frame f;
 
-	(void)state_;
 	put_text("a", "hello");
 	forget_state();
 	for (int turn = 0; turn < 3; turn++) {
@@ -727,7 +714,6 @@ static void test_dead_queue(void **state_)
 	unsigned int lost = 0;
 	struct frame f;
 
-	(void)state_;
 	put_text("a", "hello");
 	forget_state();
 	bed.c->batch = XKV_BATCH_AUTO;

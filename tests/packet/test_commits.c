@@ -208,7 +208,6 @@ static void deletes(enum frontend f, uint8_t flags)
 
 static void test_writes(void **state)
 {
-	(void)state;
 	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
 		changes(f, set("key", 100), XKV_CHANGE_CREATE, XKV_C_inserts);
 		changes(f, set("key", 99), XKV_CHANGE_OVERWRITE, XKV_C_overwrites);
@@ -234,7 +233,6 @@ static void test_expiry_changes(void **state)
 	struct operation expire = op_on(XKV_OP_EXPIRE, "key", 3);
 	uint64_t past = store_now_ms(bed.st) - 1;
 
-	(void)state;
 	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
 		changes(f, with(set("key", 10), 0, 100000), XKV_CHANGE_CREATE, XKV_C_inserts);
 		changes(f, with(expire, 0, 200000), XKV_CHANGE_EXPIRY, XKV_C_expiry_changes);
@@ -251,7 +249,6 @@ static void test_no_changes(void **state)
 {
 	struct operation cas = with(set("key", 10), XKV_CAS, 0);
 
-	(void)state;
 	cas.version = 2;
 	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
 		changes_nothing(f, with(set("key", 10), XKV_XX, 0), XKV_NOT_STORED);
@@ -276,7 +273,6 @@ static void test_datagram(void **state)
 	struct payload p;
 	struct reply r;
 
-	(void)state;
 	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
 		begin(&p, next_id++, 0);
 		request_add(&p, &one);
@@ -307,7 +303,6 @@ static void test_access(void **state)
 	const struct commit *c;
 	char key[8];
 
-	(void)state;
 	bed.c->track = XKV_TRACK_TIME;
 	bed.c->access = 5000;
 	bed.c->access_spread = 1000;
@@ -369,7 +364,6 @@ static void test_flushall(void **state)
 						XKV_CHANGE_DELETE };
 	uint64_t version[3];
 
-	(void)state;
 	put_three(version);
 	assert_int_equal(store_flush(bed.ctx), 0);
 	next_removes_three(version, what);
@@ -379,7 +373,6 @@ static void test_expires(void **state)
 {
 	uint64_t version[3];
 
-	(void)state;
 	put_three(version);
 	is_gone("b"); /* at once; that changes nothing */
 	nothing_else();
@@ -395,7 +388,6 @@ static void test_evictions(void **state)
 	uint64_t version[3];
 	unsigned int gone = 0;
 
-	(void)state;
 	put_three(version);
 	store_limit(bed.st, 1, STORE_ALLKEYS_RANDOM);
 	for (int i = 0; i < 1000 && gone < 3; i++) {
@@ -424,7 +416,6 @@ static void test_large_values(void **state)
 {
 	uint64_t version;
 
-	(void)state;
 	put_large(LARGE, 0);
 	next_shows(XKV_CHANGE_CREATE, "key", XKV_FRONTEND_XKVD);
 	put_large(2 * LARGE, 0);
@@ -456,7 +447,6 @@ static void test_relocations(void **state)
 	struct xkv_slot *slot;
 	struct span s;
 
-	(void)state;
 	put("key", pattern(0), 100, 0);
 	next_shows(XKV_CHANGE_CREATE, "key", XKV_FRONTEND_XKVD);
 	version = version_of("key");
@@ -492,7 +482,6 @@ static void test_refused(void **state)
 {
 	uint64_t version;
 
-	(void)state;
 	commits->refuse = 1000;
 	goes_up(set("key", 1), 0);
 	goes_up(append("key", 3, "2", 1), 0);
@@ -528,7 +517,6 @@ static void ask_again(enum frontend f, const struct operation *op, struct reply 
 /* xkvd tries again until the change is not refused any more: it is made once. */
 static void test_refused_for_a_while(void **state)
 {
-	(void)state;
 	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
 		struct operation ops[] = { set("key", 10), set("key", 11), set("key", 900),
 					   append("key", 3, "2", 1),
@@ -552,7 +540,6 @@ static void test_cancelled(void **state)
 	uint64_t version;
 	struct xkv_bucket *bucket;
 
-	(void)state;
 	put_text("key", "1");
 	next_shows(XKV_CHANGE_CREATE, "key", XKV_FRONTEND_XKVD);
 	version = version_of("key");
@@ -572,7 +559,6 @@ static void test_cancelled_insert(void **state)
 	uint64_t mask = bed.c->bucket_mask;
 	char key[8];
 
-	(void)state;
 	bed.c->bucket_mask = 0;
 	for (int i = 0; i < (1 + XKV_CHAIN_MAX) * XKV_WAYS; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
@@ -646,7 +632,6 @@ static void test_order(void **state)
 	const struct commit *c;
 	struct store_entry e;
 
-	(void)state;
 	for (int i = 0; i < FRONTENDS; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, write_any, &writers[i]), 0);
 	for (int i = 0; i < FRONTENDS; i++) {

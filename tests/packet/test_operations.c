@@ -36,7 +36,6 @@ static void test_value_lengths(void **state)
 	struct payload req;
 	bool moved;
 
-	(void)state;
 	for (size_t len = 0; len <= room; len++) {
 		req = REQUEST(XKV_OP_SET, KEY("k"), .value = pattern(0) + len % 7,
 			      .value_len = len);
@@ -71,7 +70,6 @@ static void test_key_lengths(void **state)
 	struct payload req;
 	char value[16];
 
-	(void)state;
 	for (size_t len = 1; len <= XKV_KEY_MAX; len++) {
 		snprintf(value, sizeof(value), "%zu", len);
 		req = REQUEST(XKV_OP_SET, .key = pattern(0), .key_len = len, VALUE(value));
@@ -97,7 +95,6 @@ static void test_reply_limit(void **state)
 	struct payload req = REQUEST(XKV_OP_GET, KEY("k"));
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int v6 = 0; v6 < 2; v6++) {
 		size_t most = v6 ? 1408 : 1432;
 
@@ -125,7 +122,6 @@ static void test_around_the_limit(void **state)
 	struct payload req = REQUEST(XKV_OP_GET, KEY("k"));
 	struct store_entry old;
 
-	(void)state;
 	for (size_t len = 1100; len < 2100; len++) {
 		put("k", pattern(0), len, 0);
 		holds("k", pattern(0), len);
@@ -145,7 +141,6 @@ static void test_misses(void **state)
 {
 	struct payload req = REQUEST(XKV_OP_GET, KEY("nobody"));
 
-	(void)state;
 	goes_up(&req, XKV_C_pass_miss);
 	xkvd_answers(&req, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_GET, XKV_MISS }),
 		     COUNTS(XKV_C_get_misses));
@@ -159,7 +154,6 @@ static void test_conditions(void **state)
 	struct payload req;
 	uint64_t v;
 
-	(void)state;
 	req = REQUEST(XKV_OP_SET, XKV_XX, KEY("a"), VALUE("1"));
 	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED }), COUNTS(XKV_C_not_stored));
 	req = REQUEST(XKV_OP_SET, XKV_CAS, KEY("a"), VALUE("1"), .version = 2);
@@ -193,7 +187,6 @@ static void test_delete(void **state)
 	struct payload req = REQUEST(XKV_OP_DELETE, KEY("a"));
 	uint64_t v;
 
-	(void)state;
 	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_MISS }), COUNTS(XKV_C_op_misses));
 	put_text("a", "1");
 	answers(&req, RESULTS({ XKV_OP_DELETE }), COUNTS(XKV_C_deletes));
@@ -222,7 +215,6 @@ static void test_return(void **state)
 	size_t lens[] = { 0, 1, 7, 8, 9, 100, 1407, 1408 };
 	struct payload req;
 
-	(void)state;
 	for (size_t i = 0; i < 8; i++) {
 		put("a", pattern(0), lens[i], 0);
 		req = REQUEST(XKV_OP_SET, XKV_NX | XKV_RETURN, KEY("a"), VALUE("new"));
@@ -259,7 +251,6 @@ static void test_ttl(void **state)
 	struct payload set = REQUEST(XKV_OP_SET, KEY("a"), VALUE("1"), .ttl = 500), req;
 	uint64_t begin = store_now_ms(bed.st);
 
-	(void)state;
 	answers(&set, RESULTS({ XKV_OP_SET, 0, .ttl = ANY, .version = ANY }),
 		COUNTS(XKV_C_inserts, XKV_C_ttls_given));
 	assert_in_range(RESULT_TTL(out.frame + packet_payload_at(false, 0), 16), 1, 500);
@@ -288,7 +279,6 @@ static void test_expired_conditions(void **state)
 	struct payload req;
 	uint64_t v;
 
-	(void)state;
 	put("a", "1", 1, 1000);
 	v = bed_slot(&bed, "a", 1)->seq;
 	req = REQUEST(XKV_OP_SET, XKV_XX | XKV_RETURN, KEY("a"), VALUE("2"));
@@ -306,7 +296,6 @@ static void test_expire(void **state)
 	struct payload req, get = REQUEST(XKV_OP_GET, KEY("a"));
 	uint64_t v;
 
-	(void)state;
 	req = REQUEST(XKV_OP_EXPIRE, KEY("a"), .ttl = 1000);
 	answers(&req, RESULTS({ XKV_OP_EXPIRE, XKV_MISS }), COUNTS(XKV_C_op_misses));
 	put_text("a", "1");
@@ -340,7 +329,6 @@ static void test_expire_cas(void **state)
 	uint64_t at = store_now_ms(bed.st) + 100000, v;
 	struct payload req;
 
-	(void)state;
 	req = REQUEST(XKV_OP_EXPIRE, XKV_CAS, KEY("a"), .ttl = 1000, .version = 2);
 	answers(&req, RESULTS({ XKV_OP_EXPIRE, XKV_MISS }), COUNTS(XKV_C_op_misses));
 	put("a", "1", 1, at);
@@ -372,7 +360,6 @@ static void test_long_ttl(void **state)
 	static const uint64_t beyond[] = { XKV_TTL_MAX + 1, 1ULL << 62, INT64_MAX, UINT64_MAX };
 	struct payload req = REQUEST(XKV_OP_SET, KEY("a"), VALUE("1"), .ttl = XKV_TTL_MAX);
 
-	(void)state;
 	answers(&req, RESULTS({ XKV_OP_SET, 0, .ttl = XKV_TTL_MAX, .version = ANY }),
 		COUNTS(XKV_C_inserts, XKV_C_ttls_given));
 	holds_text("a", "1");
@@ -396,7 +383,6 @@ static void test_expire_cycle(void **state)
 	uint64_t before[XKV_COUNTER_COUNT];
 	struct payload req = REQUEST(XKV_OP_SET, XKV_ABSTTL, KEY("a"), VALUE("1"), .ttl = 1000);
 
-	(void)state;
 	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
 		COUNTS(XKV_C_inserts, XKV_C_ttls_given));
 	put_text("b", "2");
@@ -410,7 +396,6 @@ static void test_expire_cycle(void **state)
 /* What has expired and was not yet removed goes with FLUSHALL too. */
 static void test_flush(void **state)
 {
-	(void)state;
 	put("a", "1", 1, 1000);
 	put("b", "2", 1, 0);
 	put("c", "3", 1, store_now_ms(bed.st) + 100000);
@@ -424,7 +409,6 @@ static void test_earliest_time(void **state)
 {
 	struct payload set = REQUEST(XKV_OP_SET, XKV_ABSTTL, KEY("a"), VALUE("1"), .ttl = 1), req;
 
-	(void)state;
 	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
 		COUNTS(XKV_C_inserts, XKV_C_ttls_given));
 	req = REQUEST(XKV_OP_GET, KEY("a"));
@@ -501,7 +485,6 @@ static void test_incr(void **state)
 	struct payload req;
 	bool moved;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
 		put_text("n", t[i].value);
 		req = incr("n", t[i].amount, 0, 0);
@@ -523,7 +506,6 @@ static void test_incr_conditions(void **state)
 	struct payload req = incr("n", 5, XKV_XX, 0);
 	uint64_t v;
 
-	(void)state;
 	answers(&req, RESULTS({ XKV_OP_INCR, XKV_NOT_STORED }), COUNTS(XKV_C_not_stored));
 	req = incr("n", 5, XKV_CAS, 2);
 	answers(&req, RESULTS({ XKV_OP_INCR, XKV_MISS }), COUNTS(XKV_C_not_stored));
@@ -552,7 +534,6 @@ static void test_append(void **state)
 	size_t len = 0;
 	bool moved;
 
-	(void)state;
 	for (size_t add = 1; len + add <= XKV_PAYLOAD_MAX4 - 16 - 24;
 	     len += add, add = (add + 2) % 19) {
 		req = REQUEST(XKV_OP_APPEND, KEY("k"), .value = pattern(0) + len, .value_len = add);
@@ -594,7 +575,6 @@ static void test_append_too_large(void **state)
 	struct payload req = REQUEST(XKV_OP_APPEND, KEY("k"), VALUE("0123456789"));
 	uint64_t at = store_now_ms(bed.st) + 100000;
 
-	(void)state;
 	put("k", pattern(0), 1462, 0);
 	answers_number(&req, 1472,
 		       COUNTS(class_of(1462) == class_of(1472) ? XKV_C_overwrites : XKV_C_moves));
@@ -623,7 +603,6 @@ static void test_ttl_touch(void **state)
 	struct payload ttl = REQUEST(XKV_OP_TTL, KEY("k")), touch = REQUEST(XKV_OP_TOUCH, KEY("k"));
 	struct xkv_slot *slot;
 
-	(void)state;
 	goes_up(&ttl, XKV_C_pass_miss);
 	goes_up(&touch, XKV_C_pass_miss);
 	xkvd_answers(&ttl, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_TTL, XKV_MISS }),
@@ -657,7 +636,6 @@ static void test_scan(void **state)
 {
 	struct payload req = scan("k08", 5);
 
-	(void)state;
 	put_text("k08", "eight");
 	put_text("k09", "");
 	put_text("k11", "eleven");
@@ -714,7 +692,6 @@ static void test_locked(void **state)
 	struct xkv_slot *slot;
 	struct store_entry e;
 
-	(void)state;
 	put_text("a", "1");
 	slot = bed_slot(&bed, "a", 1);
 	slot->seq |= 1;
@@ -745,7 +722,6 @@ static void test_no_room(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	put("a", pattern(0), 40, 0);
 	bed.c->payload4 = bed.c->payload6 = 60000;
 	request_begin(&req, ID, NULL);
@@ -783,7 +759,6 @@ static void test_list_tag(void **state)
 	const __u64 *head = &c->list[0].head[c->which & 1];
 	uint64_t before, ref = *head & XKV_REF_MASK;
 
-	(void)state;
 	for (int i = 0; i < 100; i++) {
 		before = *head;
 		answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));

@@ -29,7 +29,6 @@ static void test_shapes(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int i = 0; i < 2 * 3 * 5 * 2; i++) {
 		s = packet_plain(i & 1, &req);
 		s.tags = i / 2 % 3;
@@ -49,7 +48,6 @@ static void test_truncated(void **state)
 	struct packet_spec s;
 	size_t len, payload;
 
-	(void)state;
 	for (unsigned int i = 0; i < 6; i++) {
 		s = packet_plain(i & 1, &req);
 		s.tags = i / 2;
@@ -73,7 +71,6 @@ static void test_truncated_payload(void **state)
 {
 	struct payload req = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("world")), cut;
 
-	(void)state;
 	for (size_t len = 0; len < req.len; len++) {
 		cut = req;
 		cut.len = len;
@@ -91,7 +88,6 @@ static void test_not_ours(void **state)
 	static const uint8_t next[] = { 6, 1, 58, 50, 59, 132, 255 };
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int v6 = 0; v6 < 2; v6++) {
 		s = packet_plain(v6, &req);
 		s.ethertype = 0x0806;
@@ -113,7 +109,6 @@ static void test_not_ours(void **state)
 /* To all, to a group: a reply would have that as its source. */
 static void test_groups(void **state)
 {
-	(void)state;
 	passes_frame((uint8_t[PACKET_MAX]){ 0 }, 60, XKV_C_pass_ethertype);
 	passes_frame((uint8_t[PACKET_MAX]){ 0xff, 0xff, 0xff, 0xff, 0xff, 0xff }, 60,
 		     XKV_C_pass_group);
@@ -134,7 +129,6 @@ static void test_tags(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int i = 0; i < 9; i++) {
 		s = packet_plain(i & 1, &req);
 		s.tags = 2;
@@ -169,7 +163,6 @@ static void test_other_vlans(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int i = 0; i < 2 * sizeof(others) / sizeof(others[0]); i++) {
 		s = packet_plain(i & 1, &req);
 		s.tags = 1;
@@ -190,7 +183,6 @@ static void test_addresses_of_vlans(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int v6 = 0; v6 < 2; v6++) {
 		s = packet_plain(v6, &req);
 		s.dst[v6 ? 15 : 3] = 9;
@@ -218,7 +210,6 @@ static void test_priority_tags(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int i = 0; i < 16; i++) {
 		s = packet_plain(i & 1, &req);
 		s.tags = 1 + (i >> 1 & 1);
@@ -240,7 +231,6 @@ static void test_other_macs(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int i = 0; i < 12; i++) {
 		s = packet_plain(i & 1, &req);
 		s.dst_mac[i / 2] ^= 0x40;
@@ -265,7 +255,6 @@ static void test_impossible_macs(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int v6 = 0; v6 < 2; v6++) {
 		s = packet_plain(v6, &req);
 		s.src_mac[0] |= 1; /* a group */
@@ -294,7 +283,6 @@ static void test_ip4_header(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	s = packet_plain(false, &req);
 	s.bad_ip_check = true;
 	passes(&s, XKV_C_pass_ip_header);
@@ -325,7 +313,6 @@ static void test_ip6_header(void **state)
 	uint8_t frame[PACKET_MAX];
 	size_t len;
 
-	(void)state;
 	s = packet_plain(true, &req);
 	for (s.version = 1; s.version < 16; s.version++)
 		if (s.version != 6)
@@ -376,7 +363,6 @@ static void test_impossible_unseen(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int i = 0; i < 18; i++) {
 		bool v6 = i & 1;
 
@@ -400,7 +386,6 @@ static void test_lengths(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	request_pad(&req, 8, 0);
 	for (unsigned int i = 0; i < 4; i++) {
 		s = packet_plain(i & 1, &req);
@@ -432,7 +417,6 @@ static void test_jumbo(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	request_pad(&req, 2000 - req.len, 0xa5);
 	for (unsigned int v6 = 0; v6 < 2; v6++) {
 		packet_default(&s, v6);
@@ -454,7 +438,6 @@ static void test_checksums(void **state)
 	struct packet_spec s;
 	size_t len, at;
 
-	(void)state;
 	for (unsigned int i = 0; i < 6; i++) {
 		s = packet_plain(i & 1, &req);
 		s.tags = i / 2;
@@ -495,7 +478,6 @@ static void test_checksum_zero(void **state)
 	struct packet_spec s, a;
 	bool met;
 
-	(void)state;
 	for (unsigned int v6 = 0; v6 < 2; v6++) {
 		met = false;
 		for (uint64_t id = 0; id < 0x10000 && !met; id++) {

@@ -52,7 +52,6 @@ static void test_eviction(void **state)
 	struct payload req = REQUEST(XKV_OP_DELETE, KEY("a")), cas;
 	uint64_t before[XKV_COUNTER_COUNT];
 
-	(void)state;
 	put_text("a", "1");
 	bed_counters(&bed, before);
 	assert_int_equal(engine(&req, XKV_REQUEST_EVICT, 0), XKV_OK);
@@ -87,7 +86,6 @@ static void test_eviction_of_few(void **state)
 {
 	uint64_t none, one = UINT64_MAX;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	for (int i = 0; i < 16; i++)
 		assert_int_equal(span_carve(bed.st, 0), 0);
@@ -159,7 +157,6 @@ static void test_relocate(void **state)
 	uint64_t before[XKV_COUNTER_COUNT], v;
 	struct xkv_slot *old;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	warm();
 	put("a", pattern(0), 100, store_now_ms(bed.st) + 100000);
@@ -194,7 +191,6 @@ static void test_drain(void **state)
 	char key[16];
 	uint64_t ref;
 
-	(void)state;
 	open_one_bucket();
 	class = bed.c->class_of[sizeof(struct xkv_chain) / 8];
 	/* entries as large as a chain bucket, so that both stand in one span */
@@ -250,7 +246,6 @@ static void test_drain_to_larger_class(void **state)
 	unsigned int class;
 	char key[16];
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	bed.c->fingerprint_mask = 0;
 	class = bed.c->class_of[sizeof(struct xkv_chain) / 8];
@@ -288,7 +283,6 @@ static void test_adopt_prefilled(void **state)
 	struct xkv_slots_args args = { .cmd = XKV_SLOTS_ALLOC };
 	uint64_t free;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	put_text("key", "value");
 	args.class = bed_slot(&bed, "key", 3)->class;
@@ -339,7 +333,6 @@ static void test_append_expires_while_joined(void **state)
 	struct xkv_request *f = bed_frame(&bed);
 	uint8_t whole[3003];
 
-	(void)state;
 	memcpy(whole, pattern(0), 3000);
 	memcpy(whole + 3000, "end", 3);
 	for (int expires = 0; expires < 2; expires++) {

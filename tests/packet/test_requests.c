@@ -35,7 +35,6 @@ static void test_header(void **state)
 {
 	struct payload good = ping(), req;
 
-	(void)state;
 	for (unsigned int bit = 0; bit < 16; bit++) { /* another magic is not ours */
 		req = good;
 		req.byte[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -64,7 +63,6 @@ static void test_header_flags(void **state)
 	struct payload good = ping(), req;
 	struct packet_spec s;
 
-	(void)state;
 	request_pad(&good, 16, 0);
 	for (unsigned int flags = 1; flags < 256; flags++) {
 		if (flags == XKV_F_ATOMIC || flags == (XKV_F_ATOMIC | XKV_F_DURABLE))
@@ -87,7 +85,6 @@ static void test_header_length(void **state)
 {
 	struct payload good = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("world")), req;
 
-	(void)state;
 	request_pad(&good, 16, 0);
 	for (unsigned int len = 0; len < 200; len++) {
 		req = good;
@@ -110,7 +107,6 @@ static void test_token(void **state)
 	uint8_t token[XKV_TOKEN_BYTES] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 };
 	struct payload with, without = ping(), req;
 
-	(void)state;
 	request_begin(&with, ID, token);
 	request_add(&with, OP(XKV_OP_PING, 0));
 	answers(&with, RESULTS(PONG), COUNTS(XKV_C_pings)); /* open: ignored */
@@ -151,7 +147,6 @@ static void test_opcodes(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	for (unsigned int code = 0; code < 256; code++) {
 		req = REQUEST((uint8_t)code, KEY("key"));
 		if (!code || code > XKV_OP_CHECK)
@@ -184,7 +179,6 @@ static void test_flags(void **state)
 	struct payload req;
 	bool bad;
 
-	(void)state;
 	for (unsigned int code = XKV_OP_PING; code <= XKV_OP_SCAN; code++) {
 		for (unsigned int flags = 0; flags < 256; flags++) {
 			bad = flags & ~(unsigned int)known[code];
@@ -213,7 +207,6 @@ static void test_bad_fields(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	for (uint8_t code = XKV_OP_PING; code <= XKV_OP_SCAN; code++) {
 		if (code == XKV_OP_SCAN) {
 			refuses_field(code, 3, 1, 0);
@@ -252,7 +245,6 @@ static void test_bad_keys(void **state)
 	static const size_t lens[] = { 0, 251, 252, 253, 254, 255 };
 	struct payload req;
 
-	(void)state;
 	for (uint8_t code = XKV_OP_GET; code <= XKV_OP_SCAN; code++) {
 		for (size_t i = 0; i < 6; i++) {
 			req = REQUEST(code, .key = pattern(0), .key_len = lens[i]);
@@ -269,7 +261,6 @@ static void test_dirty_padding(void **state)
 {
 	struct payload good, req;
 
-	(void)state;
 	for (size_t len = 1; len <= 24; len++) {
 		good = REQUEST(XKV_OP_SET, .key = pattern(0), .key_len = len, .value = pattern(0),
 			       .value_len = len);
@@ -292,7 +283,6 @@ static void test_bad_value_len(void **state)
 					 0x80000000, 0xfffffff8, 0xffffffff };
 	struct payload req;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(lens) / 4; i++) {
 		req = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("world"));
 		put_be(req.byte + 16 + 4, 4, lens[i]);
@@ -344,7 +334,6 @@ static void test_once(void **state)
 	struct packet_spec s;
 	uint64_t v;
 
-	(void)state;
 	answers(&first, RESULTS({ XKV_OP_INCR, 0, one, 8, .version = ANY }), COUNTS(XKV_C_inserts));
 	v = version;
 	for (int i = 0; i < 3; i++)
@@ -372,7 +361,6 @@ static void test_once_long(void **state)
 {
 	struct payload req = once(SESSION, 201, OP(XKV_OP_DELETE, XKV_RETURN, KEY("k")));
 
-	(void)state;
 	put("k", pattern(0), 48, 0); /* 16 + 24 + 48 just is not */
 	answers(&req, RESULTS({ XKV_OP_DELETE, 0, pattern(0), 48 }), COUNTS(XKV_C_deletes));
 	answers(&req, RESULTS({ XKV_OP_DELETE, 0, pattern(0), 48 }), COUNTS(XKV_C_once_repeated));
@@ -390,7 +378,6 @@ static void test_once_goes_up(void **state)
 	struct payload req = once(SESSION, 301, OP(XKV_OP_APPEND, KEY("k"), VALUE("1")));
 	struct xkv_slot *slot;
 
-	(void)state;
 	put_text("k", "0");
 	slot = bed_slot(&bed, "k", 1);
 	slot->seq |= 1;
@@ -409,7 +396,6 @@ static void test_once_durable(void **state)
 {
 	struct payload req = once(SESSION, 351, OP(XKV_OP_APPEND, KEY("k"), VALUE("1"))), next;
 
-	(void)state;
 	put_text("k", "0");
 	store_writes_durable(bed.st, true);
 	goes_up(&req, XKV_C_pass_durable);
@@ -437,7 +423,6 @@ static void test_durable(void **state)
 	struct payload set = REQUEST(XKV_OP_SET, KEY("k"), VALUE("1")), req;
 	struct payload reads = REQUEST(XKV_OP_GET, KEY("k"));
 
-	(void)state;
 	put_text("k", "0");
 	set.byte[3] = reads.byte[3] = XKV_F_DURABLE;
 	for (int i = 0; i < 10; i++)
@@ -473,7 +458,6 @@ static void test_once_reads(void **state)
 	const struct operation *op = OP(XKV_OP_SESSION, 0);
 	struct payload req = once(SESSION, 401, OP(XKV_OP_GET, KEY("k")));
 
-	(void)state;
 	memset(bed.once, 0, sizeof(none));
 	goes_up(&req, XKV_C_pass_miss);
 	for (int i = 0; i < 2; i++) {
@@ -505,7 +489,6 @@ static void test_once_full(void **state)
 	struct payload req;
 	int tries = 0;
 
-	(void)state;
 	do {
 		assert_true(tries++ < XKV_DEDUP_SETS * XKV_DEDUP_WAYS);
 		req = once(0xabc000 + (uint64_t)tries, 1, OP(XKV_OP_SET, KEY("k"), VALUE("1")));
@@ -528,7 +511,6 @@ static void test_batch(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	request_begin(&req, ID, NULL);
 	request_add(&req, OP(XKV_OP_SET, KEY("a"), VALUE("one")));
 	request_add(&req, OP(XKV_OP_GET, KEY("a")));
@@ -564,7 +546,6 @@ static void test_many_pings(void **state)
 	struct packet_spec s;
 	struct payload req;
 
-	(void)state;
 	for (size_t i = 0; i < 6; i++) {
 		request_begin(&req, ID, NULL);
 		for (unsigned int n = 0; n < t[i].asked; n++) {
@@ -583,7 +564,6 @@ static void test_partial_miss(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	put_text("a", "1");
 	request_begin(&req, ID, NULL);
 	request_add(&req, OP(XKV_OP_GET, KEY("a")));
@@ -616,7 +596,6 @@ static void test_partial_full(void **state)
 	struct payload req;
 	struct packet_spec s;
 
-	(void)state;
 	put("a", pattern(0), 600, 0);
 	put("b", pattern(0) + 1, 768, 0);
 	request_begin(&req, ID, NULL);
@@ -649,7 +628,6 @@ static void test_partial_refused(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	request_begin(&req, ID, NULL);
 	request_add(&req, OP(XKV_OP_SET, KEY("a"), VALUE("1")));
 	request_add(&req, OP(99, 0));
@@ -827,7 +805,6 @@ static void test_vectors(void **state)
 	unsigned int n = 0, requests;
 	struct vector_file f;
 
-	(void)state;
 	vectors_open(&f);
 	for (; (requests = vectors_read(&f, v)); n++)
 		vector_run(v, requests);

@@ -47,7 +47,6 @@ static void test_not_local(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int v6 = 0; v6 < 2; v6++) {
 		s = packet_plain(v6, &req);
 		for (unsigned int i = 0; i < (v6 ? 16 : 4); i++) {
@@ -67,7 +66,6 @@ static void test_many_addresses(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int v6 = 0; v6 < 2; v6++) {
 		s = packet_plain(v6, &req);
 		for (int i = 0; i < XKV_LOCAL_MAX; i++) {
@@ -97,7 +95,6 @@ static void test_foreign(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	for (unsigned int v6 = 0; v6 < 2; v6++) {
 		s = packet_plain(v6, &req);
 		s.src[v6 ? 7 : 2] ^= 1; /* the last byte of the prefix */
@@ -134,7 +131,6 @@ static void test_impossible_sources(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	memset(bed.rules->allow4, 0, sizeof(bed.rules->allow4)); /* everybody */
 	memset(bed.rules->allow6, 0, sizeof(bed.rules->allow6));
 	s = packet_plain(false, &req);
@@ -167,7 +163,6 @@ static void test_subnet_sources(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	s = packet_plain(false, &req);
 	bed.rules->allow4[0] = (struct xkv_prefix4){}; /* everybody */
 	for (unsigned int last = 0; last < 256; last++) {
@@ -258,7 +253,6 @@ static void test_rules_that_change(void **state)
 	double end = seconds_now() + SWITCH_SECONDS;
 	pthread_t thread;
 
-	(void)state;
 	three_sets(&w);
 	known = packet_plain(false, &req);
 	foreign = known;
@@ -292,7 +286,6 @@ static void test_secret(void **state)
 {
 	const struct xkv_secret *s = &bed.secrets->hash;
 
-	(void)state;
 	assert_int_equal(bed.c->layout, XKV_DATA_VERSION);
 	for (unsigned int i = 0; i + 1 < XKV_HASH_WORDS; i++) /* two words of zeros: 2^-128 */
 		assert_true(s->word[i].low | s->word[i].high | s->word[i + 1].low |
@@ -306,7 +299,6 @@ static void test_secret(void **state)
 
 static int count_key(void *arg, const void *key, size_t len, const struct store_entry *e)
 {
-	(void)e;
 	assert_int_equal(len, 9);
 	assert_memory_equal((const char *)key + 1, "key high", 8);
 	++*(unsigned int *)arg;
@@ -322,7 +314,6 @@ static void test_same_hash(void **state)
 	struct payload req;
 	uint64_t cursor = 0;
 
-	(void)state;
 	bed.secrets->hash.mix[0] = 0; /* no secret that is drawn has it */
 	for (key[0] = 'a'; key[0] <= 'z'; key[0]++) {
 		assert_int_equal(bed_fingerprint(&bed, key, 9), bed_fingerprint(&bed, other, 9));
@@ -352,7 +343,6 @@ static void test_read_only(void **state)
 	struct payload del = REQUEST(XKV_OP_DELETE, KEY("hello"));
 	struct payload get = REQUEST(XKV_OP_GET, KEY("hello"));
 
-	(void)state;
 	put("hello", "world", 5, 0);
 	store_refuse_writes(bed.st, true);
 	for (int i = 0; i < 10; i++) {
@@ -380,7 +370,6 @@ static void test_writes_held(void **state)
 	struct payload del = REQUEST(XKV_OP_DELETE, KEY("hello"));
 	struct payload get = REQUEST(XKV_OP_GET, KEY("hello"));
 
-	(void)state;
 	put("hello", "world", 5, 0);
 	hold_writes();
 	for (int i = 0; i < 10; i++) {
@@ -409,7 +398,6 @@ static void test_writes_up(void **state)
 				      .value_len = 8, .flags = XKV_XX);
 	struct payload get = REQUEST(XKV_OP_GET, KEY("hello"));
 
-	(void)state;
 	put("hello", "world", 5, 0);
 	store_writes_up(bed.st, true);
 	for (int i = 0; i < 10; i++) {
@@ -432,7 +420,6 @@ static void test_writes_durable(void **state)
 	struct payload del = REQUEST(XKV_OP_DELETE, XKV_RETURN, KEY("hello"));
 	struct payload get = REQUEST(XKV_OP_GET, KEY("hello")), several;
 
-	(void)state;
 	put("hello", "world", 5, 0);
 	store_writes_durable(bed.st, true);
 	request_begin(&several, ID, NULL);
@@ -478,7 +465,6 @@ static void test_hold_is_bounded(void **state)
 	unsigned int holds = 0;
 	bool was = false, is;
 
-	(void)state;
 	put("hello", "world", 5, 0);
 	begin = now = monotonic_ns();
 	for (unsigned int i = 0; now - begin < 300 * MS; i++) {
@@ -502,7 +488,6 @@ static void test_not_ready(void **state)
 {
 	struct payload req = ping();
 
-	(void)state;
 	bed.c->magic = 0;
 	goes_up(&req, XKV_C_pass_not_ready);
 	goes_up(&req, XKV_C_pass_not_ready);
@@ -515,7 +500,6 @@ static void test_other_port(void **state)
 	struct payload req = ping();
 	struct packet_spec s;
 
-	(void)state;
 	bed.rules->port = htons(7777);
 	goes_up(&req, XKV_C_pass_port);
 	s = packet_plain(true, &req);
@@ -558,7 +542,6 @@ static void pad_round(bool v6, size_t len)
 
 static void test_three_times(void **state)
 {
-	(void)state;
 	bed.rules->trusted = 0;
 	for (size_t len = 0; len <= 1440; len += len < 200 || len > 1390 ? 1 : 13) {
 		put("k", pattern(0), len, 0);
@@ -572,7 +555,6 @@ static void test_three_times_return(void **state)
 	struct payload req;
 	uint64_t v;
 
-	(void)state;
 	bed.rules->trusted = 0;
 	put("k", pattern(0), 300, 0);
 	v = version_of("k");
@@ -601,7 +583,6 @@ static void test_pad_is_last(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	bed.rules->trusted = 0;
 	put("k", pattern(0), 600, 0);
 	request_begin(&req, ID, NULL);

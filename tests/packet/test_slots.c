@@ -40,7 +40,6 @@ static void test_no_slot(void **state)
 	struct payload req = REQUEST(XKV_OP_SET, KEY("a"), VALUE("1"));
 	uint64_t begin;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	goes_up(&req, XKV_C_pass_no_slot);
 	assert_int_equal(bed_index_count(&bed), 0);
@@ -76,7 +75,6 @@ static void test_page_refused(void **state)
 	static const uint8_t large[XKV_VALUE_MAX];
 	int pages;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	put("a", large, sizeof(large), 0);
 	assert_int_equal(bed.st->mem.pages_used, 1);
@@ -103,7 +101,6 @@ static void test_free_count_lags(void **state)
 	static const uint8_t large[20000];
 	unsigned int class;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	class = bed.c->class_of[XKV_SLOT_NEED(1, 100) / 8];
 	bed.classes[class].list[0].free = 3;
@@ -124,7 +121,6 @@ static void test_wait_ends(void **state)
 	uint64_t begin, until_ms = 0;
 	unsigned int class = 0;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	pthread_mutex_lock(&bed.st->mem.units_lock);
 	for (uint32_t page, first; units_take(bed.st, 1, &page, &first);)
@@ -151,7 +147,6 @@ static void test_adopt_spans(void **state)
 	struct xkv_unit *unit;
 	uint64_t before, *guard;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	put_text("key", "value");
 	before = units_free(bed.st);
@@ -177,7 +172,6 @@ static void test_larger_class(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	put("b", pattern(0), 100, 0); /* need: 24 + 8 + 104 */
 	req = REQUEST(XKV_OP_SET, KEY("a"), .value = pattern(0), .value_len = 80);
@@ -211,7 +205,6 @@ static void test_full(void **state)
 	struct payload req, more;
 	char key[16];
 
-	(void)state;
 	open_bed(16);
 	warm();
 	assert_int_equal(bed.bpf.buckets, 4);
@@ -293,7 +286,6 @@ static void test_one_bucket(void **state)
 	struct payload req;
 	char key[16];
 
-	(void)state;
 	open_one_bucket();
 	fill_bucket(0, BUCKET_KEYS);
 	assert_int_equal(bed_index_count(&bed), BUCKET_KEYS);
@@ -342,7 +334,6 @@ static void test_chain_shrinks(void **state)
 	struct payload req;
 	char key[16];
 
-	(void)state;
 	open_one_bucket();
 	fill_bucket(0, 5 * XKV_WAYS);
 	delete_numbered(3, false);
@@ -378,7 +369,6 @@ static void test_chain_expires(void **state)
 	uint64_t before[XKV_COUNTER_COUNT], after[XKV_COUNTER_COUNT];
 	char key[16];
 
-	(void)state;
 	open_one_bucket();
 	for (int i = 0; i < 3 * XKV_WAYS; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
@@ -401,7 +391,6 @@ static void test_chain_no_slot(void **state)
 	struct payload req;
 	char key[16];
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	bed.c->fingerprint_mask = 0;
 	put("warm", "1", 1, 0);
@@ -427,7 +416,6 @@ static void test_chain_of_the_same_class(void **state)
 	unsigned int class, keys = 0;
 	char key[16];
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	bed.c->fingerprint_mask = 0;
 	class = bed.c->class_of[sizeof(struct xkv_chain) / 8];
@@ -457,7 +445,6 @@ static void test_locked_bucket(void **state)
 	uint64_t before[XKV_COUNTER_COUNT];
 	struct xkv_bucket *bucket;
 
-	(void)state;
 	open_one_bucket();
 	put_text("a", "1");
 	bucket = bed_bucket(&bed, "a", 1);
@@ -583,7 +570,6 @@ static void test_each_list(void **state)
 	cpu_set_t all, one;
 	int last = 0;
 
-	(void)state;
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
 		last = CPU_ISSET(cpu, &all) ? cpu : last;
@@ -646,7 +632,6 @@ static void test_lists_of_many(void **state)
 	pthread_t thread[4];
 	void *failed;
 
-	(void)state;
 	for (uintptr_t i = 0; i < 4; i++)
 		assert_int_equal(pthread_create(&thread[i], NULL, take_and_give, (void *)i), 0);
 	for (unsigned int i = 0; i < 4; i++) {

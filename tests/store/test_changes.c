@@ -35,7 +35,6 @@ static volatile sig_atomic_t delays;
 
 static void delay(int number)
 {
-	(void)number;
 	nanosleep(&(struct timespec){ .tv_nsec = 600000000 }, NULL);
 	delays++;
 }
@@ -46,7 +45,6 @@ static void test_clock_of_who_is_held_up(void **state)
 	uint64_t offset = bed.c->tai_offset_ms;
 	sig_atomic_t before;
 
-	(void)state;
 	delays = 0;
 	signal(SIGALRM, delay);
 	while (delays < 5 && bed.c->tai_offset_ms == offset) {
@@ -81,7 +79,6 @@ static void test_versions_do_not_come_back(void **state)
 	uint32_t frontend = 0;
 	uint64_t before;
 
-	(void)state;
 	for (time_t at = since; at < last; at += 86400 * 300 + 1) {
 		assert_true(first_at(at, 1000) - first_at(at, 0) >= FASTEST);
 		assert_true(first_at(at + 3600, 0) - first_at(at, 0) >= FASTEST * 3600000000ULL);
@@ -175,7 +172,6 @@ static void test_incr_texts(void **state)
 					   INT64_MAX - 1, INT64_MIN + 1, 1LL << 62, -(1LL << 62) };
 	/* clang-format on */
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		for (size_t j = 0; j < sizeof(amounts) / sizeof(amounts[0]); j++)
 			check_incr((i + j) % FRONTENDS, texts[i], strlen(texts[i]), amounts[j]);
@@ -194,7 +190,6 @@ static void test_incr_random(void **state)
 	char text[32];
 	int64_t n, amount;
 
-	(void)state;
 	for (int i = 0; i < 20000; i++) {
 		n = (int64_t)(random_u64() >> below(64));
 		amount = (int64_t)(random_u64() >> below(64));
@@ -220,7 +215,6 @@ static void test_incr_classes(void **state)
 	struct reply r;
 	int64_t n;
 
-	(void)state;
 	memset(key, 'k', sizeof(key));
 	for (size_t len = 1; len <= XKV_KEY_MAX; len++) {
 		n = 0;
@@ -248,7 +242,6 @@ static void test_incr_missing(void **state)
 	struct operation op = incr("n", 1, -5);
 	struct reply r;
 
-	(void)state;
 	for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
 		for (int expired = 0; expired < 2; expired++) {
 			store_delete(bed.ctx, "n", 1, NULL);
@@ -281,7 +274,6 @@ static void test_incr_expired_text(void **state)
 	struct operation op = incr("n", 1, INT64_MIN);
 	struct reply r;
 
-	(void)state;
 	put_bytes("n", 1, "text", 4, 1000);
 	ask_op(DRIVER, &op, &r);
 	assert_true(number(&r) == INT64_MIN);
@@ -295,7 +287,6 @@ static void test_conditions_of_changes(void **state)
 	struct store_entry e;
 	struct reply r;
 
-	(void)state;
 	put_bytes("n", 1, "5", 1, store_now_ms(bed.st) + 1000000);
 	op.flags = XKV_CAS;
 	for (unsigned int i = 0; i < 2 * FRONTENDS; i++) {
@@ -326,7 +317,6 @@ static void test_conditions(void **state)
 	struct store_entry e;
 	struct reply r;
 
-	(void)state;
 	for (unsigned int i = 0; i < 4; i++) {
 		struct operation *op = &ops[i / 2];
 
@@ -398,7 +388,6 @@ static void check_append(enum frontend frontend, const char *key, size_t key_len
 /* All that a byte can be shifted by. */
 static void test_append_alignments(void **state)
 {
-	(void)state;
 	for (int old = -1; old <= 40; old++)
 		for (size_t more = 0; more <= 40; more++)
 			check_append((old + 1 + more) % FRONTENDS, "key", 3, old, more);
@@ -414,7 +403,6 @@ static void test_append_keys(void **state)
 			{ 8, 8 }, { 39, 1 }, { 40, 1 }, { 33, 100 }, { 100, 3 } };
 	char key[XKV_KEY_MAX];
 
-	(void)state;
 	memset(key, 'k', sizeof(key));
 	for (size_t len = 1; len <= XKV_KEY_MAX; len++) {
 		neighbours(key, len, false);
@@ -431,7 +419,6 @@ static void test_append_neighbours(void **state)
 	struct reply r;
 	char key[8];
 
-	(void)state;
 	for (int i = 0; i < 1000; i++) {
 		snprintf(key, sizeof(key), "k%03d", i);
 		put_bytes(key, 4, pattern(0), (size_t)i % 8, 0);
@@ -457,7 +444,6 @@ static void test_append_large(void **state)
 	static const size_t more[] = { 0, 1, 7, 8, 9, 72, 73, 400 };
 	size_t room = DATAGRAM - 16 - 24 - 8, rest;
 
-	(void)state;
 	for (size_t i = 0; i < FRONTENDS * sizeof(old) / sizeof(old[0]); i++) {
 		size_t len = (size_t)old[i / FRONTENDS];
 
@@ -476,7 +462,6 @@ static void test_append_limit(void **state)
 	struct operation op = append("key", 3, "xy", 2);
 	struct reply r;
 
-	(void)state;
 	for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
 		put_bytes("key", 3, zeros, XKV_VALUE_MAX - 3, 0);
 		ask_op(frontend, &op, &r);
@@ -497,7 +482,6 @@ static void test_append_far(void **state)
 	struct operation op;
 	struct reply r;
 
-	(void)state;
 	while (len < sizeof(want)) {
 		more = 1 + below(1400);
 		more = more < sizeof(want) - len ? more : sizeof(want) - len;
@@ -537,7 +521,6 @@ static void test_append_many(void **state)
 	struct payload p;
 	struct reply r;
 
-	(void)state;
 	put_bytes("a", 1, pattern(0), 1400, 0);
 	put_bytes("b", 1, pattern(0), 1400, 0);
 	put_bytes("c", 1, pattern(0), 3000, 0);
@@ -562,7 +545,6 @@ static void test_append_expired(void **state)
 	struct operation op = append("key", 3, "new", 3);
 	struct reply r;
 
-	(void)state;
 	for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
 		put_bytes("key", 3, "old", 3, 1000);
 		op.flags = XKV_XX;
@@ -582,7 +564,6 @@ static void test_append_grows(void **state)
 	struct operation op;
 	struct reply r;
 
-	(void)state;
 	for (size_t len = 0; len < 600; len++) {
 		op = append("key", 3, pattern(0) + len, 1);
 		ask_op(len % 3 ? DRIVER : DAEMON, &op, &r);
@@ -661,7 +642,6 @@ static void model_look(enum frontend frontend, struct key *k)
 /* Changes of all kinds in any order, through both front ends, on a few keys. */
 static void test_model(void **state)
 {
-	(void)state;
 	model_reset();
 	for (int i = 0; i < MODEL_KEYS; i++) {
 		keys[i].len = (size_t)snprintf((char *)keys[i].byte, sizeof(keys[i].byte), "%.*s%d",
@@ -700,7 +680,6 @@ static void test_read_only(void **state)
 	struct payload p;
 	struct reply r;
 
-	(void)state;
 	put_text("k", "old!");
 	set.value = "new!";
 	set.value_len = set_if.value_len = 4;

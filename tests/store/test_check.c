@@ -93,7 +93,6 @@ static struct xkv_slot *free_slot_of(const struct xkv_slot *slot)
 
 static int open_store(void **state)
 {
-	(void)state;
 	open_bed(MAX_KEYS);
 	bed.c->bucket_mask = 0;
 	for (unsigned int i = 0; i < KEYS; i++)
@@ -356,7 +355,6 @@ static void damage_repetition_twice(void)
 
 static int mend_all(void **state)
 {
-	(void)state;
 	mend();
 	return 0;
 }
@@ -433,7 +431,6 @@ static void finds(const char *what, int expected)
 
 static void test_sound(void **state)
 {
-	(void)state;
 	finds("; all accounted for\n", 0);
 	assert_int_equal(sums.keys, KEYS);
 	assert_int_equal(sums.chain, (KEYS - 1) / XKV_WAYS);
@@ -445,7 +442,6 @@ static void test_sound(void **state)
 
 static void test_damages(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
 		damages[i].make();
 		finds(damages[i].finds, 1);
@@ -463,7 +459,6 @@ static void test_long_key(void **state)
 	struct stored_key stored = long_key(key, sizeof(key));
 	uint32_t *key_len;
 
-	(void)state;
 	put_bytes(key, sizeof(key), "value", 5, 0);
 	key_len = (uint32_t *)((char *)(bed_slot(&bed, stored.word, XKV_KEY_LONG) + 1) +
 			       XKV_PADDED(XKV_KEY_LONG));
@@ -489,7 +484,6 @@ static void count_inserts(int64_t by)
 
 static void test_counters(void **state)
 {
-	(void)state;
 	count_inserts(1);
 	finds("the counters say 61 keys, index has 60", 1);
 	count_inserts(-1);
@@ -501,7 +495,6 @@ static void test_set_aside(void **state)
 {
 	struct xkv_slot *slot = lose_slot(true);
 
-	(void)state;
 	POKE_SIZE(slot, class, slot->class | XKV_CLASS_ORPHAN);
 	finds("+ 1 orphans + 0 held", 0);
 	POKE_SIZE(slot, class, slot->class & XKV_CLASS_MASK);
@@ -533,7 +526,6 @@ static void test_many_errors(void **state)
 {
 	struct xkv_slot *like = key_slot(0);
 
-	(void)state;
 	while (class_at(like)->list[0].free < 12000)
 		assert_int_equal(span_carve(bed.st, like->class), 0);
 	POKE(*list_of(like), 0);
@@ -549,7 +541,6 @@ static void test_cannot_look(void **state)
 	size_t len = 0;
 	FILE *report = open_memstream(&text, &len);
 
-	(void)state;
 	assert_non_null(report);
 	assert_int_equal(check_store("/sys/fs/bpf/xkv-test-none", 1, &sums, report), -ENOENT);
 	fclose(report);
@@ -607,7 +598,6 @@ static void *drainer(void *arg)
 {
 	struct store_ctx *ctx = store_ctx_get(bed.st);
 
-	(void)arg;
 	bed.st->maint.ctx = ctx;
 	while (ctx && !atomic_load(&busy_end)) {
 		pause_a_while();
@@ -692,7 +682,6 @@ static void test_busy(void **state)
 	void *failed;
 	uint64_t ref;
 
-	(void)state;
 	/* a slot that nobody else can take meanwhile */
 	assert_int_equal(bed_slots(&bed, &(struct xkv_slots_args){ .cmd = XKV_SLOTS_ALLOC,
 								   .class = key_slot(0)->class }),

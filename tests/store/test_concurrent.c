@@ -59,7 +59,6 @@ static void *torn_writer(void *arg)
 	uint8_t value[TORN_LEN];
 	uintptr_t failed = !ctx;
 
-	(void)arg;
 	for (unsigned int i = 0; !failed && !atomic_load(&torn_end); i++) {
 		memset(value, (int)(i & 0xff), sizeof(value));
 		failed = store_set(ctx, "k", 1, value, sizeof(value), 0, 0, 0, NULL) != 0;
@@ -84,7 +83,6 @@ static void test_torn(void **state)
 	uint64_t begin;
 	void *failed;
 
-	(void)state;
 	open_masked_bed(~0ULL, ~0ULL);
 	assert_int_equal(store_set(bed.ctx, "k", 1, noise(0), 1, 0, 0, 0, NULL), 0);
 	request_begin(&req, 1, NULL);
@@ -124,7 +122,6 @@ static void *mover(void *arg)
 	const char *failed = ctx ? NULL : "no context";
 	static const char large[500];
 
-	(void)arg;
 	for (unsigned int turn = 0; !failed && !atomic_load(&moves_end); turn++)
 		for (char key = 'a'; key < 'a' + moving; key++)
 			if (store_set(ctx, &key, 1, large, turn & 1 ? sizeof(large) : 20, 0, 0, 0,
@@ -168,21 +165,18 @@ static void moves(uint64_t fingerprint_mask, uint64_t bucket_mask, int n)
 
 static void test_moves(void **state)
 {
-	(void)state;
 	moves(~0ULL, ~0ULL, 16);
 }
 
 /* All keys in one bucket and its chain. */
 static void test_moves_in_a_chain(void **state)
 {
-	(void)state;
 	moves(~0ULL, 0, 20);
 }
 
 /* And all of one tag. */
 static void test_moves_alike(void **state)
 {
-	(void)state;
 	moves(0, 0, 20);
 }
 
@@ -307,13 +301,11 @@ static void chains(uint64_t fingerprint_mask)
 
 static void test_chains(void **state)
 {
-	(void)state;
 	chains(~0ULL);
 }
 
 static void test_chains_alike(void **state)
 {
-	(void)state;
 	chains(0);
 }
 
@@ -402,7 +394,6 @@ static void test_references_that_are_none(void **state)
 	struct slot_copy copy;
 	uint64_t ref;
 
-	(void)state;
 	open_masked_bed(~0ULL, ~0ULL);
 	assert_int_equal(store_set(bed.ctx, "k", 1, bytes, XKV_VALUE_MAX, 0, 0, 0, NULL), 0);
 	slot = bed_slot(&bed, "k", 1);
@@ -476,7 +467,6 @@ static void test_chain_bucket_reused(void **state)
 	cpu_set_t all;
 	void *failed;
 
-	(void)state;
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	if (CPU_COUNT(&all) < 2) {
 		puts("SKIP: one CPU only");
@@ -542,7 +532,6 @@ static void *rival(void *arg)
 	unsigned int turn = 0;
 	char key[32];
 
-	(void)arg;
 	do {
 		size_t len = (size_t)snprintf(key, sizeof(key), "race%u", turn % 1000);
 
@@ -567,7 +556,6 @@ static void test_rivals(void **state)
 	pthread_t thread[RIVALS];
 	char key[16];
 
-	(void)state;
 	open_masked_bed(~0ULL, 0);
 	for (int i = 0; i < 6 * XKV_WAYS; i++)
 		assert_int_equal(store_set(bed.ctx, key,
@@ -710,14 +698,12 @@ static void drains(uint64_t bucket_mask)
 
 static void test_drains(void **state)
 {
-	(void)state;
 	drains(~0ULL);
 }
 
 /* Chain buckets are moved out of the spans too. */
 static void test_drains_with_chains(void **state)
 {
-	(void)state;
 	drains(7);
 }
 

@@ -68,7 +68,6 @@ static void test_once(void **state)
 {
 	uint64_t repeated = count_of(XKV_C_once_repeated);
 
-	(void)state;
 	for (enum frontend first = 0; first < FRONTENDS; first++) {
 		for (enum frontend second = 0; second < FRONTENDS; second++) {
 			uint64_t session = SESSION + first * 2 + second;
@@ -112,7 +111,6 @@ static void test_once_same_bytes(void **state)
 	struct reply first, again;
 	struct payload p;
 
-	(void)state;
 	for (size_t i = 0; i < 2 * sizeof(ops) / sizeof(ops[0]); i++) {
 		put_text("k", "41");
 		p = once_request(SESSION, 8 * (i + 1), &ops[i / 2]);
@@ -129,7 +127,6 @@ static void test_once_same_bytes(void **state)
 /* Eight requests may be under way at once, in any order. */
 static void test_once_slots(void **state)
 {
-	(void)state;
 	for (uint64_t round = 0; round < 24; round += 8) {
 		for (uint64_t i = 0; i < 8; i++)
 			counts_to(i % FRONTENDS, SESSION, round + i * 3 % 8,
@@ -160,7 +157,6 @@ static void test_once_sessions(void **state)
 	struct reply r;
 	struct payload p;
 
-	(void)state;
 	for (uint64_t i = 1; i <= ONCE_SESSIONS; i++)
 		counts_to(i % FRONTENDS, i << 56 | i, 80, (int64_t)i);
 	for (uint64_t i = 1; i <= ONCE_SESSIONS; i++)
@@ -180,7 +176,6 @@ static void test_once_too_long(void **state)
 	struct payload p;
 	struct reply r;
 
-	(void)state;
 	op.flags = XKV_RETURN;
 	for (size_t len = 40; len < 60; len++) {
 		for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
@@ -210,7 +205,6 @@ static void test_once_passed(void **state)
 	uint8_t frame[PACKET_MAX];
 	size_t len;
 
-	(void)state;
 	put_text("n", "41");
 	counts_to(DRIVER, SESSION, 72, 42); /* a request before it, whose record it takes */
 	slot = bed_slot(&bed, "n", 1);
@@ -247,7 +241,6 @@ static void test_once_stopped(void **state)
 	struct xkv_slot *slot;
 	struct reply r;
 
-	(void)state;
 	put_text("n", "41");
 	memset(f, 0, offsetof(struct xkv_request, in));
 	f->flags = XKV_REQUEST_XKVD;
@@ -278,7 +271,6 @@ static void test_once_append_large(void **state)
 	struct reply first, r;
 	int64_t len = 1471;
 
-	(void)state;
 	put_bytes("k", 1, pattern(0), (size_t)len, 0);
 	for (uint64_t id = 80; id < 160; id += 8) {
 		p = once_request(SESSION, id, &op);
@@ -309,7 +301,6 @@ static void test_once_return_large(void **state)
 	struct payload p = once_request(SESSION, 80, &op);
 	struct reply r;
 
-	(void)state;
 	put_bytes("k", 1, zeros, 5000, 0);
 	for (int i = 0; i < 2 * FRONTENDS; i++) {
 		ask(i % FRONTENDS, &p, &r);
@@ -331,7 +322,6 @@ static void test_once_not_done(void **state)
 	struct outcome out;
 	struct reply r;
 
-	(void)state;
 	put_bytes("large", 5, zeros, 5000, 0);
 	counts_to(DRIVER, SESSION, 80, 1);
 	assert_int_equal(verdict_of(&p, &out), XDP_PASS);
@@ -360,7 +350,6 @@ static void test_once_under_way(void **state)
 {
 	struct xkv_dedup *o;
 
-	(void)state;
 	counts_to(DRIVER, SESSION, 80, 1);
 	o = record_of(SESSION);
 	assert_non_null(o);
@@ -397,7 +386,6 @@ static void test_once_full(void **state)
 	uint64_t last = fill_table(1), refusals = count_of(XKV_C_error_once);
 	char text[24];
 
-	(void)state;
 	/* a set takes two of a source; there were three, by chance after some hundreds */
 	assert_in_range(last, 3, XKV_DEDUP_SETS * XKV_DEDUP_WAYS);
 	header_only(DRIVER, last, 80, XKV_NO_SESSION);
@@ -433,7 +421,6 @@ static void test_once_expires(void **state)
 {
 	uint64_t last = fill_table(1);
 
-	(void)state;
 	age_records(59000);
 	header_only(DRIVER, last, 80, XKV_NO_SESSION);
 	use_records(0, XKV_DEDUP_WAYS);
@@ -452,7 +439,6 @@ static void test_once_when_the_clock_is_stepped(void **state)
 {
 	uint64_t last = fill_table(1);
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		pass_time(i ? -7200000 : 3600000);
 		header_only(DRIVER, last, 80, XKV_NO_SESSION);
@@ -484,7 +470,6 @@ static void test_session(void **state)
 {
 	unsigned int same = 0;
 
-	(void)state;
 	for (uint64_t i = 1; i <= 100; i++) {
 		uint64_t drawn = i << 40 | 0x123456, here;
 
@@ -570,7 +555,6 @@ static void test_flood_of_reads(void **state)
 	struct payload p;
 	struct reply r;
 
-	(void)state;
 	put_text("n", "0");
 	for (unsigned int i = 0; i < FLOOD; i++) {
 		p = once_request(random_u64() | 1ULL << 40, i, &ops[i % 6]);
@@ -588,7 +572,6 @@ static void test_flood_of_one_source(void **state)
 	struct reply r;
 	unsigned int refused = 0;
 
-	(void)state;
 	assert_true(flood(FLOOD, 1) > FLOOD / 2);
 	assert_in_range(records(false), 1, XKV_DEDUP_SETS * XKV_DEDUP_PER_SOURCE);
 	put_text("n", "0");
@@ -607,7 +590,6 @@ static void test_flood_of_many_sources(void **state)
 {
 	uint64_t older = proven(DRIVER, SESSION);
 
-	(void)state;
 	counts_to(DRIVER, older, 8, 1);
 	counts_to(DRIVER, SESSION, 8, 2); /* of a client that knows nothing of proofs */
 	flood(FLOOD, 250);
@@ -625,7 +607,6 @@ static void test_flood_of_proven(void **state)
 	unsigned int refusals = 0;
 	struct reply r;
 
-	(void)state;
 	source = htonl(CLIENT + 1);
 	for (unsigned int i = 0; i < FLOOD / 2; i++) {
 		ask_once(DRIVER, proven(DRIVER, random_u64() | 1ULL << 40), 8, &r);
@@ -645,7 +626,6 @@ static void test_replays(void **state)
 	uint64_t session = proven(DRIVER, SESSION);
 	struct reply r;
 
-	(void)state;
 	for (uint64_t id = 8; id <= 8 * 100; id += 8)
 		counts_to(id % 64 ? DRIVER : DAEMON, session, id, (int64_t)id / 8);
 	source = htonl(CLIENT + 1);

@@ -55,14 +55,12 @@ static struct feed_reader *listen_as(const char *name, bool resumes)
 /* Loading the programs takes seconds: one store for all cases. */
 static int begin_group(void **state)
 {
-	(void)state;
 	open_bed(MAX_KEYS);
 	return 0;
 }
 
 static int setup(void **state)
 {
-	(void)state;
 	bed_configure(&bed);
 	if (store_flush(bed.ctx))
 		return -1;
@@ -75,7 +73,6 @@ static int teardown(void **state)
 {
 	struct feed_change change;
 
-	(void)state;
 	while (reader && feed_next(reader, &change) > 0)
 		;
 	feed_close(reader);
@@ -139,7 +136,6 @@ static void test_causes(void **state)
 {
 	struct operation op;
 
-	(void)state;
 	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
 		set_by(f, "key", "1", 1);
 		next_is_by(XKV_CHANGE_CREATE, XKV_OP_SET, 0);
@@ -170,7 +166,6 @@ static void test_gone(void **state)
 {
 	const uint32_t len[] = { 1, 300 };
 
-	(void)state;
 	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
 		for (unsigned int i = 0; i < 2; i++) {
 			put("key", "1", 1, store_now_ms(bed.st) + 1);
@@ -194,7 +189,6 @@ static void test_own_causes(void **state)
 	};
 	struct store_entry e;
 
-	(void)state;
 	op.cause = XKV_CAUSE_OTHER + 5;
 	store_origin(bed.ctx, 77);
 	assert_int_equal(store_do(bed.ctx, &op, &e), 0);
@@ -241,7 +235,6 @@ static void test_committed(void **state)
 	struct store_entry e;
 	int64_t sum;
 
-	(void)state;
 	feed_on_commit(bed.st, on_commit, &c);
 	assert_int_equal(store_txn_begin(bed.ctx), 0);
 	store_set(bed.ctx, "key", 3, "1", 1, 0, 0, 0, NULL);
@@ -280,7 +273,6 @@ static void test_each_change(void **state)
 	struct operation op;
 	struct reply r;
 
-	(void)state;
 	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
 		set_by(f, "key", "value", 5);
 		next_has(XKV_CHANGE_CREATE, "key", "value", 5);
@@ -319,7 +311,6 @@ static void test_expiry_and_eviction(void **state)
 	struct slot_copy copy;
 	uint64_t ref;
 
-	(void)state;
 	put("short", "1", 1, store_now_ms(bed.st) + 1);
 	next_has(XKV_CHANGE_CREATE, "short", "1", 1);
 	wait_until(store_now_ms(bed.st) + 1);
@@ -344,7 +335,6 @@ static void test_transaction(void **state)
 {
 	uint64_t expire_ms = store_now_ms(bed.st) + 100000;
 
-	(void)state;
 	put_text("old", "1");
 	put_text("kept", "1");
 	put_text("gone", "2");
@@ -378,7 +368,6 @@ static void test_atomic_datagram(void **state)
 	struct payload req;
 	struct reply r;
 
-	(void)state;
 	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
 		begin(&req, next_id++, 0);
 		req.byte[3] |= XKV_F_ATOMIC;
@@ -401,7 +390,6 @@ static void test_transaction_without_readers(void **state)
 {
 	uint64_t head;
 
-	(void)state;
 	for (int listened = 1; listened >= 0; listened--) {
 		assert_int_equal(store_txn_begin(bed.ctx), 0);
 		store_set(bed.ctx, "a", 1, "1", 1, 0, 0, 0, NULL);
@@ -456,7 +444,6 @@ static void test_full_ring(void **state)
 {
 	uint64_t written = 0, read = 0, unread, refused;
 
-	(void)state;
 	for (int lap = 0; lap < 3; lap++) {
 		written += fill_ring();
 		assert_true(written > XKV_FEED_BYTES / 2000);
@@ -509,7 +496,6 @@ static void test_given_up(void **state)
 	static uint8_t other[XKV_FEED_INLINE + 1] = "other";
 	struct feed_change change;
 
-	(void)state;
 	fill_and_stand_still();
 	assert_true(is_refused()); /* the log needs it */
 	while (feed_next(log, &change) > 0)
@@ -536,7 +522,6 @@ static void test_given_up(void **state)
 static atomic_bool begun_again;
 static void *write_meanwhile(void *arg)
 {
-	(void)arg;
 	for (int i = 0; !begun_again && i < 100;) {
 		if (!__atomic_load_n(&bed.c->feed, __ATOMIC_ACQUIRE))
 			continue;
@@ -553,7 +538,6 @@ static void test_given_up_again(void **state)
 	pthread_t writer;
 	uint64_t before;
 
-	(void)state;
 	fill_and_stand_still();
 	assert_false(is_refused());
 	before = feed_given_up(bed.st);
@@ -574,7 +558,6 @@ static void test_given_up_again(void **state)
 /* The next xkvd's reader has missed changes, though its place was never closed. */
 static void test_given_up_and_killed(void **state)
 {
-	(void)state;
 	fill_and_stand_still();
 	assert_false(is_refused());
 	assert_null(bed_adopt(&bed));
@@ -592,7 +575,6 @@ static void test_two_readers(void **state)
 	struct feed_change change;
 	bool resumed;
 
-	(void)state;
 	assert_int_equal(feed_open(bed.st, "slow", &none, &resumed), -EEXIST);
 	put_text("a", "1");
 	put_text("b", "1");
@@ -613,7 +595,6 @@ static void test_two_readers(void **state)
 /* Who begins to listen may wait for programs: what was read is given back meanwhile. */
 static void test_trimmed_while_others_begin(void **state)
 {
-	(void)state;
 	put_text("a", "1");
 	next_is(XKV_CHANGE_CREATE, "a");
 	nothing_more();
@@ -629,7 +610,6 @@ static void test_held(void **state)
 	struct feed_change change;
 	uint64_t reached;
 
-	(void)state;
 	feed_hold(held);
 	put_text("a", "1");
 	put_text("b", "1");
@@ -681,7 +661,6 @@ static void test_large_values(void **state)
 	static uint8_t value[3][LARGE];
 	uint64_t ref;
 
-	(void)state;
 	for (int i = 0; i < 3; i++)
 		memcpy(value[i], noise(LARGE), LARGE);
 	put("key", value[0], LARGE, 0);
@@ -713,7 +692,6 @@ static void test_slot_that_is_referred_to(void **state)
 	char key[XKV_KEY_MAX + 1] = "key";
 	size_t len = 3;
 
-	(void)state;
 	memcpy(value, noise(sizeof(value)), sizeof(value));
 	/* the length of a key with which both are in one class */
 	while (class_for(bed.st, XKV_SLOT_NEED(len, XKV_FEED_INLINE - 8)) !=
@@ -745,7 +723,6 @@ static void test_before(void **state)
 	struct feed_reader *before;
 	struct feed_change change, old;
 
-	(void)state;
 	for (int i = 0; i < 2; i++)
 		memcpy(value[i], noise(LARGE), LARGE);
 	put("key", value[0], LARGE, 0);
@@ -771,7 +748,6 @@ static void test_relocation(void **state)
 	struct xkv_slot *slot;
 	struct span span;
 
-	(void)state;
 	memcpy(value, noise(sizeof(value)), sizeof(value));
 	put("key", value, sizeof(value), 0);
 	slot = bed_slot(&bed, "key", 3);
@@ -799,16 +775,13 @@ static void test_relocation(void **state)
 
 static void test_killed(void **state)
 {
-	struct feed_reader *other = listen_as("other", false);
-
-	(void)state;
+	listen_as("other", false);
 	put("large", noise(LARGE), LARGE, 0);
 	put_text("a", "1");
 	assert_int_equal(store_delete(bed.ctx, "large", 5, NULL), 0);
 	next_is(XKV_CHANGE_CREATE, "large");
 	next_is(XKV_CHANGE_CREATE, "a"); /* perhaps it was not done with that */
 	bed.st->feed.ring->trimmed = bed.st->feed.ring->tail; /* killed before it was filled */
-	(void)other;
 	assert_null(bed_adopt(&bed));
 	set_by(DRIVER, "b", "2", 1);
 	reader = listen_as("test", true);
@@ -834,7 +807,6 @@ static void test_killed_while_trimming(void **state)
 	struct xkv_feed *ring = bed.st->feed.ring;
 	struct xkv_feed_record *rec = (void *)(ring->data + (ring->tail & (XKV_FEED_BYTES - 1)));
 
-	(void)state;
 	put_text("a", "1");
 	put_text("b", "1");
 	next_is(XKV_CHANGE_CREATE, "a");
@@ -869,7 +841,6 @@ static void *count_thread(void *arg)
 	struct store_ctx *ctx = store_ctx_get(bed.st);
 	char text[16];
 
-	(void)arg;
 	for (unsigned int n = 1; !stop; n++) {
 		snprintf(text, sizeof(text), "%u", n);
 		store_set(ctx, "count", 5, text, strlen(text), 0, 0, 0, NULL);
@@ -885,7 +856,6 @@ static void *copy_thread(void *arg)
 	struct store_entry e;
 	char text[16];
 
-	(void)arg;
 	while (!stop) {
 		store_txn_begin(ctx);
 		if (store_get(ctx, "count", 5, &e)) {
@@ -908,7 +878,6 @@ static void *datagram_thread(void *arg)
 	struct reply r;
 	char text[16];
 
-	(void)arg;
 	check.opcode = XKV_OP_CHECK;
 	set = (struct operation){ .opcode = XKV_OP_SET, TEXT("copy"), .value = text };
 	while (!stop) {
@@ -953,7 +922,6 @@ static void test_order_of_what_was_read(void **state)
 	struct feed_change old;
 	pthread_t thread[3];
 
-	(void)state;
 	skip_under_tsan();
 	stop = false;
 	for (int i = 0; i < 3; i++)
@@ -1314,7 +1282,6 @@ static void test_rebuilt(void **state)
 	struct store_ctx *ctx;
 	pthread_t thread[5];
 
-	(void)state;
 	skip_under_tsan();
 	ctx = store_ctx_get(bed.st);
 	stop = false;
@@ -1390,7 +1357,6 @@ static void *set_many_thread(void *arg)
 
 static uint64_t head_now(void *arg)
 {
-	(void)arg;
 	return feed_head(bed.st);
 }
 
@@ -1398,8 +1364,6 @@ static int count_many(void *arg, const void *key, size_t key_len, const struct s
 {
 	struct many *m = arg;
 
-	(void)key;
-	(void)key_len;
 	m->of[0] += ((const char *)e->value)[MANY_BYTES - 1] == (char)m->round;
 	m->of[1] += ((const char *)e->value)[MANY_BYTES - 1] == (char)(m->round - 1);
 	return 0;
@@ -1439,7 +1403,6 @@ static void test_moment_beside_large_transactions(void **state)
 {
 	struct many m = { .round = 1 };
 
-	(void)state;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 	puts("SKIP: an instant that a slow build misses");
 	skip();

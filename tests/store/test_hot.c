@@ -118,7 +118,6 @@ static void nothing_noted(void)
 
 static int setup(void **state)
 {
-	(void)state;
 	bed_configure(&bed);
 	bed.c->miss_reply = 1;
 	bed.c->hot_half_ns = 1ULL << 62; /* nothing fades while a test looks at it */
@@ -135,7 +134,6 @@ static void test_driver(void **state)
 	struct hot_list list;
 	struct timespec now;
 
-	(void)state;
 	put("plain", value, 100, 0);
 	forget();
 	req = OP(XKV_OP_GET, "plain");
@@ -175,7 +173,6 @@ static void test_driver_many(void **state)
 {
 	struct payload req;
 
-	(void)state;
 	for (int again = 0; again < 2; again++) {
 		sample(1);
 		put("m:1", "12345678", 8, 0);
@@ -206,7 +203,6 @@ static void test_passed(void **state)
 	uint8_t reply[XKV_PAYLOAD_MAX4];
 	size_t room = sizeof(reply);
 
-	(void)state;
 	bed.c->miss_reply = 0;
 	assert_int_equal(driver(&req), XDP_PASS);
 	nothing_noted();
@@ -220,7 +216,6 @@ static void test_daemon(void **state)
 	struct store_entry e;
 	int64_t sum;
 
-	(void)state;
 	put("d", "1", 1, 0);
 	assert_int_equal(store_get(bed.ctx, "d", 1, &e), 0);
 	assert_int_equal(store_incr(bed.ctx, "d", 1, 5, &sum), 0);
@@ -240,7 +235,6 @@ static void test_own_work(void **state)
 	};
 	struct store_entry e;
 
-	(void)state;
 	assert_int_equal(store_set(bed.ctx, "own", 3, "1", 1, 0, 0, 1, NULL), 0);
 	forget();
 	assert_int_equal(store_do(bed.ctx, &expired, &e), 0);
@@ -259,7 +253,6 @@ static void test_keys(void **state)
 	char key[XKV_KEY_MAX];
 	struct store_entry e;
 
-	(void)state;
 	memset(key, 'k', sizeof(key));
 	store_touch(bed.ctx, key, 64, true, &e);
 	store_touch(bed.ctx, key, 65, true, &e);
@@ -283,7 +276,6 @@ static void test_long_keys(void **state)
 	struct hot_list list;
 	size_t rows = 0;
 
-	(void)state;
 	memset(key, 'k', sizeof(key));
 	for (size_t len = 991; len <= 1000; len++)
 		store_touch(bed.ctx, key, len, true, &e);
@@ -306,7 +298,6 @@ static void test_rate(void **state)
 	struct hot_list list;
 	struct xkv_hot use;
 
-	(void)state;
 	ask(&req);
 	sample(0);
 	for (int i = 0; i < 100; i++)
@@ -335,7 +326,6 @@ static void test_periodic(void **state)
 	struct payload req[8];
 	char key[] = "0";
 
-	(void)state;
 	sample(8);
 	for (int i = 0; i < 8; i++, key[0]++)
 		req[i] = OP(XKV_OP_GET, key);
@@ -361,7 +351,6 @@ static void test_halved(void **state)
 	struct payload req = OP(XKV_OP_GET, "old");
 	struct hot_list list;
 
-	(void)state;
 	bed.c->hot_half_ns = up_ns() / 7 * 2; /* now is in the middle of the period behind three */
 	bpf_map_update_elem(bed.bpf.map[BPF_HOT], &key, &old, BPF_ANY);
 	list = look();
@@ -382,7 +371,6 @@ static void test_seconds(void **state)
 {
 	const uint64_t half = 60000000000, at = 100 * half;
 
-	(void)state;
 	assert_float_equal(hot_seconds(at, at, half), 0, 0);
 	assert_float_equal(hot_seconds(at + 30000000000, at, half), 30, 1e-3);
 	assert_float_equal(hot_seconds(at + half / 2, at - half / 3, half), 30 + 20. / 2, 1e-3);
@@ -396,7 +384,6 @@ static void test_refused(void **state)
 	struct hot_list list;
 	char err[256];
 
-	(void)state;
 	assert_int_equal(hot_read("/sys/fs/bpf/none", &list, err, sizeof(err)), -ENOENT);
 	assert_non_null(strstr(err, "cannot open /sys/fs/bpf/none/xkv_config"));
 	bed.c->layout++;
@@ -453,7 +440,6 @@ static void test_top_ten(void **state)
 	unsigned long first;
 	double share;
 
-	(void)state;
 	assert_non_null(count);
 	assert_int_equal(dist_parse(&d, "zipf:0.99", err, sizeof(err)), 0);
 	dist_init(&d, ZIPF_KEYS);
@@ -490,7 +476,6 @@ static int stay_on_this_cpu(void)
 
 static int group_setup(void **state)
 {
-	(void)state;
 	open_bed(1000);
 	return stay_on_this_cpu();
 }

@@ -33,7 +33,6 @@ static unsigned char *bytes; /* MOST, of which no two pages are the same */
 
 static int begin(void **state)
 {
-	(void)state;
 	bytes = malloc(MOST);
 	for (size_t i = 0; i < MOST / 8; i++)
 		((uint64_t *)bytes)[i] = i * 0x9e3779b97f4a7c15;
@@ -42,14 +41,12 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	free(bytes);
 	return 0;
 }
 
 static int setup(void **state)
 {
-	(void)state;
 	open_bed(65536);
 	return 0;
 }
@@ -109,7 +106,6 @@ static void test_sizes(void **state)
 	static const size_t ends[] = { XKV_SLOT_MAX, XKV_SLOT_MAX + XKV_PAGE_BYTES,
 				       XKV_SLOT_MAX + 3UL * XKV_PAGE_BYTES };
 
-	(void)state;
 	for (unsigned int i = 0; i < 3; i++)
 		for (size_t need = ends[i] - 16; need <= ends[i] + 16; need += 8) {
 			size_t len = need - XKV_SLOT_NEED(3, 0);
@@ -135,7 +131,6 @@ static void test_changes(void **state)
 	struct store_entry old;
 	uint64_t now;
 
-	(void)state;
 	assert_int_equal(set("a", len), 0);
 	assert_int_equal(store_append(bed.ctx, "a", 1, bytes + len, 2 * MIB, &now), 0);
 	assert_int_equal(now, len + 2 * MIB);
@@ -157,7 +152,6 @@ static void test_changes(void **state)
 /* The free slot of the one before, if it has as many pages. */
 static void test_memory_is_used_again(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 6; i++)
 		assert_int_equal(set("a", 5 * MIB + (size_t)i), 0);
 	has_tails(2, 2);
@@ -172,7 +166,6 @@ static void test_memory_is_used_again(void **state)
 /* A buffer for a huge value is not kept. */
 static void test_buffers(void **state)
 {
-	(void)state;
 	assert_int_equal(set("a", 8 * MIB), 0);
 	assert_int_equal(set("b", 3), 0);
 	holds_bytes("a", 1, bytes, 8 * MIB);
@@ -193,7 +186,6 @@ static void test_adopting(void **state)
 	struct xkv_request *rq;
 	uint32_t number = 0;
 
-	(void)state;
 	assert_int_equal(set("a", 5 * MIB), 0);
 	assert_int_equal(set("b", 3 * MIB), 0);
 	adopt();
@@ -227,7 +219,6 @@ static void test_small_ones_after_a_huge_one(void **state)
 	char key[16];
 	int ret = 0;
 
-	(void)state;
 	assert_int_equal(set("a", 8 * MIB), 0);
 	store_limit(bed.st, store_memory(bed.st), STORE_NOEVICTION);
 	for (int i = 0; !ret; i++) {
@@ -249,7 +240,6 @@ static void test_small_ones_after_a_huge_one(void **state)
 /* A store without a slot of the right size makes one, instead of keeping 8 MiB for 1,000 bytes. */
 static void test_a_small_one_over_a_huge_one(void **state)
 {
-	(void)state;
 	assert_int_equal(set("a", 8 * MIB), 0);
 	assert_int_equal(set("b", 8 * MIB), 0);
 	assert_int_equal(store_set(bed.ctx, "a", 1, bytes, 1000, 0, 0, 0, NULL), 0);
@@ -265,7 +255,6 @@ static void test_eviction(void **state)
 	uint64_t limit = store_memory_least(bed.st) + 4 * XKV_PAGE_COST, count;
 	char key[16];
 
-	(void)state;
 	store_limit(bed.st, limit, STORE_ALLKEYS_RANDOM);
 	for (int i = 0; i < 6000; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
@@ -291,7 +280,6 @@ static void *write_values(void *arg)
 	struct store_ctx *ctx = store_ctx_get(bed.st);
 	static unsigned char value[5 << 20];
 
-	(void)arg;
 	for (unsigned int i = 0; !ends; i++) {
 		memset(value, (int)i, sizeof(value));
 		assert_int_equal(store_set(ctx, "k", 1, value, (i % 3 + 2) * MIB, 0, 0, 0, NULL),
@@ -310,7 +298,6 @@ static void test_reads_beside_writes(void **state)
 	unsigned int found = 0;
 	pthread_t writer;
 
-	(void)state;
 	bed_maintenance(&bed, true);
 	ends = false;
 	assert_int_equal(pthread_create(&writer, NULL, write_values, NULL), 0);
@@ -342,7 +329,6 @@ static void test_feed(void **state)
 	struct feed_change c;
 	bool resumed;
 
-	(void)state;
 	assert_int_equal(feed_open(bed.st, "log", &log, &resumed), 0);
 	assert_int_equal(feed_open(bed.st, "told", &told, &resumed), 0);
 	feed_ends_with_xkvd(told);

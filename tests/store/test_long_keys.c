@@ -59,7 +59,6 @@ static void test_lengths(void **state)
 {
 	char value[16];
 
-	(void)state;
 	for (size_t i = 0; i < LENGTHS; i++) {
 		snprintf(value, sizeof(value), "%zu", lengths[i]);
 		put_bytes(key_of(lengths[i], 'a'), lengths[i], value, strlen(value), 0);
@@ -78,7 +77,6 @@ static void test_too_long(void **state)
 	struct store_entry e;
 	size_t len = XKV_LONG_KEY_MAX + 1;
 
-	(void)state;
 	assert_int_equal(store_get(bed.ctx, text, len, &e), -EMSGSIZE);
 	assert_int_equal(store_set(bed.ctx, text, len, "1", 1, 0, 0, 0, NULL), -EMSGSIZE);
 	assert_int_equal(store_txn_begin(bed.ctx), 0);
@@ -112,7 +110,6 @@ static void largest(size_t key_len, size_t most, bool txn)
 
 static void test_largest_values(void **state)
 {
-	(void)state;
 	for (int txn = 0; txn < 2; txn++) {
 		for (size_t most = XKV_VALUE_MAX; most <= 5 * XKV_VALUE_MAX; most += 4 << 20) {
 			largest(0, most, txn);
@@ -129,7 +126,6 @@ static void test_reads_of_changes(void **state)
 	uint64_t hits, misses, len;
 	int64_t sum;
 
-	(void)state;
 	put("large", zeros, 100000, 0);
 	put_bytes(key_of(300, 'a'), 300, "1", 1, 0);
 	hits = store_counter(bed.st, "get_hits");
@@ -151,7 +147,6 @@ static void test_stored_form_as_a_key(void **state)
 	const void *key = key_of(300, 'a');
 	struct stored_key stored = long_key(key, 300);
 
-	(void)state;
 	put_bytes(key, 300, "1", 1, 0);
 	is_missing(stored.word, XKV_KEY_LONG);
 	put_bytes(stored.word, XKV_KEY_LONG, "2", 1, 0);
@@ -163,7 +158,6 @@ static void test_databases(void **state)
 {
 	const void *key = key_of(300, 'a');
 
-	(void)state;
 	put_bytes(key, 300, "0", 1, 0);
 	store_select(bed.ctx, 1);
 	is_missing(key, 300);
@@ -179,7 +173,6 @@ static void test_usage(void **state)
 {
 	struct store_usage usage;
 
-	(void)state;
 	assert_int_equal(store_usage(bed.ctx, text, 5000, &usage), -ENOENT);
 	assert_int_equal(store_usage(bed.ctx, text, XKV_LONG_KEY_MAX + 1, &usage), -EMSGSIZE);
 	put_bytes(text, 5000, "1", 1, 0);
@@ -194,7 +187,6 @@ static void test_not_by_udp(void **state)
 	static const uint8_t opcodes[] = { XKV_OP_GET, XKV_OP_SET, XKV_OP_DELETE, XKV_OP_TTL };
 	struct reply r;
 
-	(void)state;
 	put_bytes(key_of(300, 'a'), 300, "1", 1, 0);
 	for (enum frontend f = DRIVER; f < FRONTENDS; f++)
 		for (size_t i = 0; i < sizeof(opcodes); i++) {
@@ -242,7 +234,6 @@ static void put_all(uint64_t expire_ms)
 
 static void test_walks(void **state)
 {
-	(void)state;
 	put_all(0);
 	for (int values = 0; values < 2; values++) {
 		struct met m = { .values = values };
@@ -260,7 +251,6 @@ static void test_walks(void **state)
 
 static void test_expiry(void **state)
 {
-	(void)state;
 	put_all(store_now_ms(bed.st) + 1);
 	wait_until(store_now_ms(bed.st) + 1);
 	for (size_t i = 0; i < LENGTHS; i++)
@@ -345,7 +335,6 @@ static void test_feed(void **state)
 {
 	bool resumed;
 
-	(void)state;
 	for (int values = 1; values >= 0; values--) {
 		assert_int_equal(feed_open(bed.st, "test", &reader, &resumed), 0);
 		if (!values)
@@ -368,7 +357,6 @@ static void on_commit(void *arg, const struct feed_change *changes, unsigned int
 {
 	unsigned int *told = arg;
 
-	(void)recorded;
 	for (unsigned int i = 0; i < count; i++) {
 		assert_int_equal(changes[i].key_len, 300);
 		assert_memory_equal(changes[i].key, key_of(300, 'a'), 300);
@@ -381,7 +369,6 @@ static void test_told_at_commit(void **state)
 	unsigned int told = 0;
 	bool resumed;
 
-	(void)state;
 	assert_int_equal(feed_open(bed.st, "test", &reader, &resumed), 0);
 	feed_on_commit(bed.st, on_commit, &told);
 	assert_int_equal(store_txn_begin(bed.ctx), 0);

@@ -82,20 +82,17 @@ static void check_finds(void)
 
 static void test_finds(void **state)
 {
-	(void)state;
 	check_finds();
 }
 
 static void test_finds_in_chains(void **state)
 {
-	(void)state;
 	check_finds();
 	assert_true(bed_chain_count(&bed) > 0);
 }
 
 static void test_finds_among_collisions(void **state)
 {
-	(void)state;
 	check_finds();
 }
 
@@ -125,7 +122,6 @@ static void test_runs_of_operations(void **state)
 	struct store_op op[OPS];
 	static struct got g;
 
-	(void)state;
 	memset(&g, 0, sizeof(g));
 	bed.ctx->request[0].hot_left = INT64_MAX;
 	put("large", zeros, 20000, 0);
@@ -162,7 +158,6 @@ static void test_expired(void **state)
 	struct store_entry e;
 	uint64_t key[1] = { 'a' }, version;
 
-	(void)state;
 	put("a", "1", 1, store_now_ms(bed.st) + 60000);
 	assert_int_equal(get("a", &e), 0);
 	assert_int_equal(lookup_version(bed.st, 0, key, 1, &version), 0);
@@ -183,7 +178,6 @@ static void test_locked(void **state)
 	struct store_entry e;
 	struct xkv_slot *slot;
 
-	(void)state;
 	put_text("a", "1");
 	put_text("b", "2");
 	slot = bed_slot(&bed, "a", 1);
@@ -207,7 +201,6 @@ static void test_lengths_of_garbage(void **state)
 	struct store_entry e;
 	struct xkv_slot *slot;
 
-	(void)state;
 	put_text("a", "1");
 	slot = bed_slot(&bed, "a", 1);
 	slot->value_len = XKV_VALUE_HUGE;
@@ -224,7 +217,6 @@ static void test_counts(void **state)
 	struct xkv_slot *slot;
 	struct store_entry e;
 
-	(void)state;
 	put_text("a", "1");
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(get("a", &e), 0);
@@ -247,7 +239,6 @@ static void test_marks_use(void **state)
 	struct store_entry e;
 	struct xkv_slot *slot;
 
-	(void)state;
 	put_text("a", "1");
 	slot = bed_slot(&bed, "a", 1);
 	for (uint32_t track = XKV_TRACK_NOTHING; track <= XKV_TRACK_FREQUENCY; track++) {
@@ -273,7 +264,6 @@ static void test_reads_without_use(void **state)
 	struct xkv_slot *slot;
 	struct store_entry e;
 
-	(void)state;
 	put_text("a", "1");
 	slot = bed_slot(&bed, "a", 1);
 	bed.c->track = XKV_TRACK_TIME;
@@ -303,7 +293,6 @@ static void test_samples(void **state)
 	struct store_op op = { .opcode = XKV_OP_GET, .key = "a", .key_len = 1 };
 	struct store_entry e;
 
-	(void)state;
 	put_text("a", "1");
 	bed.c->hot_step = XKV_HOT_ONE / 100;
 	rq->hot_left = 2 * (int64_t)bed.c->hot_step + 1;
@@ -369,7 +358,6 @@ static void *overwrite(void *arg)
 {
 	struct store_ctx *ctx = store_ctx_get(bed.st);
 
-	(void)arg;
 	for (unsigned int i = 0; ctx && !atomic_load(&stop); i++)
 		events += !put_round(ctx, "key", i * 7);
 	store_ctx_put(ctx);
@@ -378,7 +366,6 @@ static void *overwrite(void *arg)
 
 static void test_beside_overwriting(void **state)
 {
-	(void)state;
 	put_round(bed.ctx, "key", 0);
 	look_beside(overwrite, "key", 20000);
 }
@@ -389,7 +376,6 @@ static void *come_and_go(void *arg)
 	struct store_ctx *ctx = store_ctx_get(bed.st);
 	char key[8];
 
-	(void)arg;
 	for (unsigned int i = 0; ctx && !atomic_load(&stop); i++) {
 		snprintf(key, sizeof(key), "%u", i % 61);
 		if (i / 61 % 2)
@@ -406,7 +392,6 @@ static void test_beside_chains(void **state)
 {
 	char key[8];
 
-	(void)state;
 	for (int i = 0; i < 20; i++) {
 		snprintf(key, sizeof(key), "%u", i);
 		put_round(bed.ctx, key, 1);
@@ -425,7 +410,6 @@ static void *relocate(void *arg)
 	unsigned int class = class_of(8 + 200);
 	char key[16];
 
-	(void)arg;
 	for (unsigned int i = 0; ctx && !atomic_load(&stop); i++) {
 		for (int n = 0; n < 300; n++) {
 			snprintf(key, sizeof(key), "more%d", n);
@@ -446,14 +430,12 @@ static void *relocate(void *arg)
 
 static void test_beside_relocation(void **state)
 {
-	(void)state;
 	put_round(bed.ctx, "key", 200);
 	look_beside(relocate, "key", 5);
 }
 
 static int setup_chains(void **state)
 {
-	(void)state;
 	open_masked_bed(~0ULL, 0);
 	return 0;
 }
@@ -461,7 +443,6 @@ static int setup_chains(void **state)
 /* All keys have the same tag, and so the same bucket. */
 static int setup_same_tag(void **state)
 {
-	(void)state;
 	open_masked_bed(0, ~0ULL);
 	return 0;
 }

@@ -31,7 +31,6 @@ static char value[XKV_VALUE_MAX];
 
 static int setup(void **state)
 {
-	(void)state;
 	open_bed(65536);
 	memset(value, 'v', sizeof(value));
 	return 0;
@@ -103,7 +102,6 @@ static void test_prefilled_stays(void **state)
 	struct xkv_request *f = bed.ctx->request;
 	pthread_t thread;
 
-	(void)state;
 	f->prefilled = 1;
 	atomic_store(&seen_empty, false);
 	atomic_store(&watch_ends, false);
@@ -124,7 +122,6 @@ static void test_new_span_is_nobodys(void **state)
 	struct xkv_unit *unit;
 	struct xkv_slot *slot;
 
-	(void)state;
 	assert_int_equal(set("key", 0, 5), 0);
 	unit = ((struct xkv_page *)bed.st->mem.page[0])->unit;
 	slot = (struct xkv_slot *)((char *)unit + 100 * XKV_UNIT_BYTES);
@@ -175,7 +172,6 @@ static void test_walk_over_units_that_were_freed(void **state)
 	struct forgery f = { .ctx = store_ctx_get(bed.st), .forged = -1 };
 	uint64_t cursor = 0;
 
-	(void)state;
 	bed.c->bucket_mask = 63;
 	snprintf(f.name[0], sizeof(f.name[0]), "k%04d", 0);
 	for (int i = 1; i < 10000; i++) { /* in whose bucket another falls */
@@ -208,7 +204,6 @@ static void test_draining_does_not_block_others(void **state)
 	unsigned int many;
 	struct span s;
 
-	(void)state;
 	limit_pages(1);
 	assert_int_equal(set("few", 0, 1000), 0);
 	many = fill("many", 300);
@@ -234,7 +229,6 @@ static void test_draining_is_given_up(void **state)
 	unsigned int many;
 	struct span s;
 
-	(void)state;
 	limit_pages(1);
 	many = fill("many", 300);
 	s = span_of("many0");
@@ -258,7 +252,6 @@ static void test_giving_up_goes_on(void **state)
 	unsigned int many;
 	struct span s;
 
-	(void)state;
 	limit_pages(1);
 	many = fill("many", 300);
 	s = span_of("many0");
@@ -286,7 +279,6 @@ static void test_chain_bucket_in_a_larger_slot(void **state)
 {
 	unsigned int rest = 0;
 
-	(void)state;
 	bed.c->bucket_mask = 1023;
 	limit_pages(1);
 	fill("many", 300);
@@ -322,7 +314,6 @@ static void test_spare_slots_can_be_emptied(void **state)
 	uint64_t heads[XKV_CLASSES_TRIED][2];
 	struct span s;
 
-	(void)state;
 	bed.c->bucket_mask = 1023;
 	limit_pages(1);
 	many = fill("many", 300);
@@ -360,7 +351,6 @@ static void test_large_value_is_given_up(void **state)
 {
 	struct span s;
 
-	(void)state;
 	limit_pages(1);
 	fill("some", 200000);
 	s = span_of("some0");
@@ -378,7 +368,6 @@ static void test_draining_large_ends(void **state)
 {
 	struct span s;
 
-	(void)state;
 	assert_int_equal(set("some", 0, 20000), 0);
 	s = span_of("some0");
 	assert_int_equal(drop("some", 0), 0);
@@ -405,7 +394,6 @@ static void test_room_for_slots_of_several_units(void **state)
 	unsigned int keep = class_for(bed.st, XKV_SLOT_NEED(8, 136)), kept = 0, chains = 0;
 	struct span s;
 
-	(void)state;
 	limit_pages(1);
 	for (unsigned int class = 0; class < SCATTERED; class ++) {
 		assert_int_equal(
@@ -436,7 +424,6 @@ static void test_room_between_large_values(void **state)
 {
 	unsigned int count;
 
-	(void)state;
 	limit_pages(4);
 	count = fill("some", 20000);
 	for (unsigned int n = 0; n < count; n += 2)
@@ -457,7 +444,6 @@ static void test_room_in_pieces(void **state)
 	unsigned int count = 0, larger = 0, units = 50;
 	uint64_t free;
 
-	(void)state;
 	limit_pages(8);
 	srand(5);
 	while (!set("some", count, 17000 + rand() % 60000))
@@ -483,7 +469,6 @@ static void test_room_by_eviction(void **state)
 {
 	uint64_t before;
 
-	(void)state;
 	limit_pages(4);
 	store_limit(bed.st, bed.st->maxmemory, STORE_ALLKEYS_LRU);
 	for (unsigned int n = 0; n < 4 * XKV_PAGE_BYTES / 160; n++)
@@ -512,7 +497,6 @@ static void test_waiting_for_less(void **state)
 	bool posted = false;
 	void *ret;
 
-	(void)state;
 	limit_pages(1);
 	assert_int_equal(set("some", 0, 20000), 0);
 	fill("more", 1000);
@@ -542,7 +526,6 @@ static void test_hand_is_memory(void **state)
 {
 	unsigned int many = XKV_TXN_HAND + 4;
 
-	(void)state;
 	limit_pages(1);
 	fill("key", 100);
 	for (unsigned int n = 0; n < many; n++)
@@ -561,7 +544,6 @@ static void test_refused_writes_do_not_walk(void **state)
 {
 	uint64_t walks;
 
-	(void)state;
 	limit_pages(2);
 	fill("key", 100);
 	assert_int_equal(set("no", 0, 100), -ENOSPC);
@@ -583,7 +565,6 @@ static void test_lower_limit(void **state)
 {
 	uint64_t begin, lower, count;
 
-	(void)state;
 	limit_pages(2);
 	lower = bed.st->maxmemory;
 	limit_pages(4);
@@ -622,7 +603,6 @@ static void test_lower_limit_of_small_entries(void **state)
 {
 	uint64_t low, middle;
 
-	(void)state;
 	limit_pages(4);
 	low = bed.st->maxmemory;
 	limit_pages(7);
@@ -644,7 +624,6 @@ static void test_lower_limit_of_large_values(void **state)
 {
 	uint64_t lower;
 
-	(void)state;
 	limit_pages(10);
 	lower = bed.st->maxmemory;
 	limit_pages(80);
@@ -658,7 +637,6 @@ static void test_lower_limit_of_large_values(void **state)
 /* The walk for expired keys rests while no key has an expiry, and goes on when one gets one. */
 static void test_expiry_rests(void **state)
 {
-	(void)state;
 	assert_false(store_expiry_rests(bed.st));
 	assert_int_equal(set("key", 0, 5), 0);
 	for (int i = 0; i < 2; i++) /* a turn that met none, and one for what came meanwhile */

@@ -447,25 +447,21 @@ static int teardown(void **state)
 
 static void test_model(void **state)
 {
-	(void)state;
 	model(~0ULL, ~0ULL);
 }
 
 static void test_model_four(void **state)
 {
-	(void)state;
 	model(3, ~0ULL);
 }
 
 static void test_model_one(void **state)
 {
-	(void)state;
 	model(0, ~0ULL);
 }
 
 static void test_model_one_bucket(void **state)
 {
-	(void)state;
 	model(~0ULL, 0);
 }
 
@@ -540,7 +536,6 @@ static void test_every_order(void **state)
 {
 	unsigned int order[ORDER], chain;
 
-	(void)state;
 	random_state = number("XKV_MODEL_SEED", 1);
 	open_masked_bed(ORDER_MASK, ~0ULL);
 	for (unsigned int n = 0; n < ORDERS; n++) {

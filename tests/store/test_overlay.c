@@ -283,7 +283,6 @@ static void test_operations_mean_the_same(void **state)
 	const char *seed = getenv("XKV_MODEL_SEED");
 	struct step steps[BATCH];
 
-	(void)state;
 	random_state = seed ? strtoull(seed, NULL, 0) : store_now_ms(bed.st);
 	print_message("XKV_MODEL_SEED=%llu\n", (unsigned long long)random_state);
 	for (unsigned int round = 0; round < ROUNDS; round++) {
@@ -334,7 +333,6 @@ static void test_unreadable_key(void **state)
 	struct store_entry e;
 	struct xkv_slot *slot;
 
-	(void)state;
 	put_text("a", "1");
 	slot = bed_slot(&bed, "a", 1);
 	assert_int_equal(store_txn_begin(bed.ctx), 0);
@@ -353,7 +351,6 @@ static void test_changed_between_two_reads(void **state)
 	struct store_ctx *other = store_ctx_get(bed.st);
 	struct store_entry e;
 
-	(void)state;
 	for (int deleted = 0; deleted < 2; deleted++) {
 		put_text("a", "1");
 		assert_int_equal(store_txn_begin(bed.ctx), 0);
@@ -376,7 +373,6 @@ static void test_time_stands_still(void **state)
 	struct store_entry e;
 	uint64_t end, ms = 100;
 
-	(void)state;
 	do { /* until it is read before it expires */
 		store_txn_abort(bed.ctx);
 		end = store_now_ms(bed.st) + ms;

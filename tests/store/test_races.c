@@ -131,14 +131,12 @@ static void check_hammered(size_t before)
 
 static void test_race(void **state)
 {
-	(void)state;
 	check_hammered(0);
 }
 
 /* The same where xkvd joins what is appended. */
 static void test_race_large(void **state)
 {
-	(void)state;
 	check_hammered(2000);
 }
 
@@ -180,7 +178,6 @@ static void test_persist_race(void **state)
 	pthread_t threads[2];
 	unsigned int won = 0;
 
-	(void)state;
 	for (uint64_t i = 0; i < RACES; i++)
 		put_bytes(&i, sizeof(i), "v", 1, store_now_ms(bed.st) + 1000000);
 	start_racers(racers, threads, persist);
@@ -235,7 +232,6 @@ static void test_gets_race(void **state)
 	struct payload p;
 	struct reply r;
 
-	(void)state;
 	begin(&p, next_id++, 0);
 	for (int i = 0; i < GETS_KEYS; i++) {
 		snprintf(key[i], sizeof(key[i]), "race:%d", i);
@@ -328,7 +324,6 @@ static void test_once_race(void **state)
 	unsigned int done;
 	char text[24];
 
-	(void)state;
 	raced = (struct operation){
 		.opcode = XKV_OP_INCR, TEXT("n"), .value = "\0\0\0\0\0\0\0\1", .value_len = 8
 	};
@@ -342,7 +337,6 @@ static void test_once_race_large(void **state)
 {
 	unsigned int done;
 
-	(void)state;
 	put_bytes("text", 4, zeros, 2000, 0);
 	raced = append("text", 4, "x", 1);
 	done = check_once_race();

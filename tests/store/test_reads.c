@@ -29,7 +29,6 @@ static void test_ttl(void **state)
 	struct operation op;
 	struct reply r;
 
-	(void)state;
 	put_bytes("a", 1, pattern(0), 1400, 0);
 	put_bytes("b", 1, "1", 1, store_now_ms(bed.st) + 50000);
 	put_bytes("c", 1, "1", 1, 1000);
@@ -86,7 +85,6 @@ static void test_access(void **state)
 	uint16_t before = 0x1203, used;
 	struct reply r;
 
-	(void)state;
 	put_text("k1", "41");
 	bed.c->access = 0x4448;
 	bed.c->track = XKV_TRACK_NOTHING;
@@ -111,7 +109,6 @@ static void test_access_moved(void **state)
 {
 	struct operation set = op_on(XKV_OP_SET, "k1", 2), join = append("k1", 2, pattern(0), 500);
 
-	(void)state;
 	put_bytes("big", 3, pattern(0), 1000, 0); /* so that there are slots of that size */
 	put_bytes("mid", 3, pattern(0), 502, 0);
 	put_text("k1", "41");
@@ -192,7 +189,6 @@ static void test_scan(void **state)
 	unsigned int requests;
 	char key[32];
 
-	(void)state;
 	for (int i = 0; i < 300; i++) {
 		snprintf(key, sizeof(key), "item:%04d", i);
 		if (i % 10 != 7)
@@ -219,7 +215,6 @@ static void test_scan_end(void **state)
 	char nines[XKV_KEY_MAX + 1];
 	unsigned int requests;
 
-	(void)state;
 	bed.c->miss_reply = 1;
 	for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
 		assert_int_equal(scan_all(frontend, "k8", 100, &requests), 2);
@@ -247,7 +242,6 @@ static void test_scan_keys(void **state)
 	char key[XKV_KEY_MAX + 1];
 	unsigned int requests;
 
-	(void)state;
 	bed.c->miss_reply = 1;
 	for (size_t len = 2; len <= XKV_KEY_MAX; len++) {
 		size_t digits = 1 + len % (len < 24 ? len - 1 : 23);
@@ -269,7 +263,6 @@ static void test_scan_full(void **state)
 	struct reply r;
 	char key[8];
 
-	(void)state;
 	for (size_t len = 0; len < 1500; len = len * 5 / 4 + 1) {
 		size_t each = 24 + XKV_PADDED(len), fit = (DATAGRAM - 16) / each;
 
@@ -302,7 +295,6 @@ static void test_scan_padded(void **state)
 	struct payload p;
 	struct reply r;
 
-	(void)state;
 	for (size_t len = 8; len <= XKV_KEY_MAX; len += len < 248 ? 8 : 2) {
 		memset(key, 'k', len);
 		key[len] = 0;
@@ -334,7 +326,6 @@ static void test_scan_counters(void **state)
 	uint64_t hits, misses;
 	struct reply r;
 
-	(void)state;
 	bed.c->miss_reply = 1;
 	put_text("k1", "a");
 	put_text("k3", "c");
@@ -383,7 +374,6 @@ static void test_gets(void **state)
 	static const uint64_t mask[] = { ~0ULL, 0xffULL << 40 | 1, 3 };
 	char key[16];
 
-	(void)state;
 	for (size_t m = 0; m < sizeof(mask) / sizeof(*mask); m++) {
 		bed.c->fingerprint_mask = mask[m];
 		for (unsigned int i = 0; i < 100; i++) {
@@ -415,7 +405,6 @@ static void test_scan_batch(void **state)
 	struct reply r;
 	char key[8];
 
-	(void)state;
 	for (int i = 0; i < 10; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
 		put_bytes(key, 2, pattern(0), 200, 0);
@@ -490,7 +479,6 @@ static void test_dump(void **state)
 {
 	char *text;
 
-	(void)state;
 	dumps("");
 	dump_is("k", 1, "v", 1, "{\"key\":\"k\",\"value\":\"v\",\"value_len\":1" META);
 	dump_is("k", 1, "", 0, "{\"key\":\"k\",\"value\":\"\",\"value_len\":0" META);
@@ -530,7 +518,6 @@ static void test_dump_long(void **state)
 	char key[250], want[4000];
 	int len;
 
-	(void)state;
 	memset(value, 'x', sizeof(value));
 	memset(key, 'k', sizeof(key));
 	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
@@ -560,7 +547,6 @@ static void test_dump_of_a_long_chain(void **state)
 	char key[250], *text;
 	unsigned int left;
 
-	(void)state;
 	memset(key, 0xff, sizeof(key));
 	memset(value, '"', sizeof(value));
 	bed.c->fingerprint_mask = 0xff0000000000ULL; /* one bucket */
@@ -591,7 +577,6 @@ static void test_dump_shows_no_ghosts(void **state)
 	uint64_t entry = 0;
 	char *text;
 
-	(void)state;
 	put_text("key", "value");
 	own = bed_bucket(&bed, "key", 3);
 	other = &bed.index[(own - bed.index + 1) & bed.c->bucket_mask];

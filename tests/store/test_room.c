@@ -33,7 +33,6 @@ static uint8_t value[20000];
 
 static int setup(void **state)
 {
-	(void)state;
 	open_bed(MAX_KEYS);
 	memset(value, 'v', sizeof(value));
 	return 0;
@@ -112,7 +111,6 @@ static void test_atomic_of_one_class(void **state)
 	struct payload p;
 	struct reply r;
 
-	(void)state;
 	for (unsigned int left = 1; left < 5; left++) {
 		leave_free("same", 16, left);
 		begin(&p, 1, 0);
@@ -139,7 +137,6 @@ static void test_each_operation_has_its_tries(void **state)
 	struct payload p;
 	struct reply r;
 
-	(void)state;
 	for (int atomic = 0; atomic < 2; atomic++) {
 		keys = 0;
 		for (size_t len = 8; len < 1400 && keys < 28; len += 8)
@@ -169,7 +166,6 @@ static void test_a_refused_operation_is_one(void **state)
 	struct payload p;
 	struct reply r;
 
-	(void)state;
 	one_bucket();
 	for (unsigned int n = 0; n < (XKV_CHAIN_MAX + 1) * XKV_WAYS; n++)
 		assert_int_equal(set("k", n, 2), 0);
@@ -192,7 +188,6 @@ static void test_spare_classes(void **state)
 {
 	unsigned int middle = class_of(1400), large = class_of(2000), keys = 0;
 
-	(void)state;
 	one_bucket();
 	assert_int_equal(set("large", 0, 2000), 0);
 	assert_int_equal(store_delete(bed.ctx, "large0", 6, NULL), 0);
@@ -218,7 +213,6 @@ static void test_atomic_without_room(void **state)
 	struct reply r;
 	uint64_t begin_ms;
 
-	(void)state;
 	limit(2, STORE_NOEVICTION);
 	bed_maintenance(&bed, true);
 	begin(&p, 60, 0);
@@ -251,7 +245,6 @@ static void test_busy_once(void **state)
 	struct payload p;
 	struct reply r;
 
-	(void)state;
 	put_text("k", "v");
 	slot = bed_slot(&bed, "k", 1);
 	slot->seq |= 1;
@@ -283,7 +276,6 @@ static int set_in_txn(const char *prefix, unsigned int from, unsigned int to, si
 /* As a single operation does. */
 static void test_transaction_takes_a_larger_class(void **state)
 {
-	(void)state;
 	leave_free("a", 16, 0);
 	put("b", value, 40, 0);
 	assert_int_not_equal(class_of(16), class_of(40));
@@ -297,7 +289,6 @@ static void test_transaction_takes_a_larger_class(void **state)
 /* There is a slot for the entry, and none for its chain bucket; then one of a larger class. */
 static void test_no_slot_for_a_chain_bucket(void **state)
 {
-	(void)state;
 	for (int larger = 0; larger < 2; larger++) {
 		open_bed(MAX_KEYS);
 		one_bucket();
@@ -319,7 +310,6 @@ static void test_hand_is_for_chain_buckets(void **state)
 	size_t len = sizeof(struct xkv_chain) - XKV_SLOT_NEED(8, 0);
 	unsigned int keys;
 
-	(void)state;
 	one_bucket();
 	assert_int_equal(set_in_txn("hand", 0, 14, len), 0);
 	keys = 14 + leave_free("same", len, 0);
@@ -337,7 +327,6 @@ static void test_the_oldest_go(void **state)
 {
 	unsigned int n, there = 0;
 
-	(void)state;
 	limit(8, STORE_ALLKEYS_LRU);
 	bed_maintenance(&bed, true);
 	for (n = 0; !store_counter(bed.st, "evictions"); n++)
@@ -377,7 +366,6 @@ static void test_evicting_waits_for_readers(void **state)
 	pthread_t thread;
 	bool resumed;
 
-	(void)state;
 	limit(8, STORE_NOEVICTION);
 	while (!set("key", n, 3000))
 		n++;
@@ -415,7 +403,6 @@ static void test_threads_at_the_limit(void **state)
 	pthread_t thread[THREADS];
 	void *refused;
 
-	(void)state;
 	limit(6, STORE_ALLKEYS_LRU);
 	bed_maintenance(&bed, true);
 	for (uintptr_t i = 0; i < THREADS; i++)

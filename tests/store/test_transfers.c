@@ -60,7 +60,6 @@ static void test_same_replies(void **state)
 	struct reply r[FRONTENDS];
 	struct payload p;
 
-	(void)state;
 	for (enum frontend f = 0; f < FRONTENDS; f++) {
 		put_text("a", "1");
 		put_text("n", "41");
@@ -102,7 +101,6 @@ static void test_no_slot(void **state)
 		       { .opcode = XKV_OP_SET, TEXT("t"), .value = zeros, .value_len = 40 });
 	struct reply r;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	put_text("n", "1");
 	ask(DRIVER, &p, &r);
@@ -127,7 +125,6 @@ static void test_no_memory(void **state)
 		       { .opcode = XKV_OP_SET, TEXT("s"), .value = zeros, .value_len = 1300 });
 	struct reply r;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	put_text("n", "1");
 	bed.st->no_slot = no_room;
@@ -148,7 +145,6 @@ static void test_busy(void **state)
 	struct xkv_slot *slot;
 	struct reply r;
 
-	(void)state;
 	put_text("n", "1");
 	put_text("a", "1");
 	slot = bed_slot(&bed, "a", 1);
@@ -170,7 +166,6 @@ static void test_once(void **state)
 	struct reply r, again;
 	struct payload p;
 
-	(void)state;
 	for (int way = 0; way < 4; way++) {
 		enum frontend first = way & 1, second = way >> 1;
 
@@ -214,7 +209,6 @@ static void test_once_goes_up(void **state)
 		       { .opcode = XKV_OP_SET, TEXT("s"), .value = zeros, .value_len = 1200 });
 	struct reply r;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	put_text("n", "1");
 	ask(DRIVER, &p, &r);
@@ -232,7 +226,6 @@ static void test_once_read_only(void **state)
 	struct reply r, again;
 	struct payload p;
 
-	(void)state;
 	for (int way = 0; way < 4; way++) {
 		enum frontend first = way & 1, second = way >> 1;
 
@@ -259,7 +252,6 @@ static void test_once_reads(void **state)
 				  { .opcode = XKV_OP_CHECK, TEXT("x") });
 	struct reply r;
 
-	(void)state;
 	put_text("a", "1");
 	for (int i = 0; i < 4; i++) {
 		put_text("a", i & 1 ? "1" : "2");
@@ -339,7 +331,6 @@ static void test_bank(void **state)
 {
 	pthread_t thread[2];
 
-	(void)state;
 	for (unsigned int i = 0; i < ACCOUNTS; i++) {
 		snprintf(account_name[i], sizeof(account_name[i]), "a%02u", i % 100);
 		put_text(account_name[i], "1000");
@@ -369,7 +360,6 @@ static void *toggle(void *arg)
 	struct payload p;
 	struct reply r;
 
-	(void)arg;
 	for (unsigned int i = 0; ctx && (i < TRANSFERS || (!seen && i < 1000 * TRANSFERS)); i++) {
 		size_t len = i * 31 % 500;
 
@@ -401,7 +391,6 @@ static void test_both_or_neither(void **state)
 	pthread_t thread;
 	struct reply r;
 
-	(void)state;
 	bed.c->miss_reply = 1;
 	bed_xdp(&bed);
 	atomic_store(&running, 1);
@@ -425,7 +414,6 @@ static void test_both_or_neither(void **state)
 
 static int setup_one_bucket(void **state)
 {
-	(void)state;
 	open_masked_bed(0, ~0ULL);
 	return 0;
 }

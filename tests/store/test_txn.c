@@ -83,7 +83,6 @@ static void other_sets(const char *key, const char *value)
 
 static int setup_chains(void **state)
 {
-	(void)state;
 	open_masked_bed(~0ULL, 1);
 	return 0;
 }
@@ -94,7 +93,6 @@ static void test_all_at_once(void **state)
 {
 	uint64_t keys = store_count(bed.st), version;
 
-	(void)state;
 	put_text("old", "1");
 	put_text("gone", "2");
 	version = version_of("old");
@@ -120,7 +118,6 @@ static void test_all_at_once(void **state)
 
 static void test_abort_leaves_all_as_it_was(void **state)
 {
-	(void)state;
 	put_text("old", "1");
 	txn();
 	set("old", "3");
@@ -136,7 +133,6 @@ static void test_dropped(void **state)
 {
 	struct store_entry e;
 
-	(void)state;
 	put_text("a", "1");
 	put_text("b", "1");
 	for (int change = 0; change < 2; change++) {
@@ -159,7 +155,6 @@ static void test_dropped(void **state)
 
 static void test_blind_writes(void **state)
 {
-	(void)state;
 	put_text("a", "1");
 	txn();
 	set("a", "2");
@@ -181,7 +176,6 @@ static void test_expiry_is_counted(void **state)
 {
 	uint64_t ttls = count_of(XKV_C_ttls_given);
 
-	(void)state;
 	put_text("a", "1");
 	txn();
 	assert_int_equal(store_expire(bed.ctx, "a", 1, store_now_ms(bed.st) + 100000), 0);
@@ -198,7 +192,6 @@ static void test_expiry_is_counted(void **state)
 /* A key does not become one that was never used because it is overwritten. */
 static void test_use_is_kept(void **state)
 {
-	(void)state;
 	put_text("a", "1");
 	bed_slot(&bed, "a", 1)->access = 77;
 	txn();
@@ -211,7 +204,6 @@ static void test_expiry_alone(void **state)
 {
 	struct store_entry e;
 
-	(void)state;
 	put_text("a", "value");
 	txn();
 	assert_int_equal(store_expire(bed.ctx, "a", 1, store_now_ms(bed.st) + 100000), 0);
@@ -232,7 +224,6 @@ static void test_expires_before_the_commit(void **state)
 {
 	struct store_entry e;
 
-	(void)state;
 	for (int written = 0; written < 3; written++) {
 		assert_int_equal(store_set(bed.ctx, "a", 1, "1", 1, 0, 0,
 					   store_now_ms(bed.st) + 60000, NULL),
@@ -263,7 +254,6 @@ static void test_expires_before_the_commit(void **state)
 /* An expiry that the protocol cannot express is limited as outside of transactions. */
 static void test_latest_expiry(void **state)
 {
-	(void)state;
 	txn();
 	assert_int_equal(store_set(bed.ctx, "a", 1, "1", 1, 0, 0, INT64_MAX, NULL), 0);
 	set("b", "1");
@@ -297,7 +287,6 @@ static void test_exact_fits(void **state)
 {
 	uint64_t version[BESIDE];
 
-	(void)state;
 	for (size_t len = 2; len <= XKV_KEY_MAX; len++) {
 		for (unsigned int n = 0; n < BESIDE; n++)
 			set_empty(len, n);
@@ -338,7 +327,6 @@ static void test_batch(void **state)
 	struct store_op op[80];
 	static struct got g;
 
-	(void)state;
 	for (int i = 0; i < 80; i++) {
 		snprintf(key[i], sizeof(key[i]), "k%d", i / 4);
 		op[i] = (struct store_op){ .opcode = i % 4 == 2 ? XKV_OP_DELETE : XKV_OP_GET,
@@ -378,7 +366,6 @@ static void test_read_key_was_changed(void **state)
 	struct store_ctx *other = store_ctx_get(bed.st);
 	struct store_entry e;
 
-	(void)state;
 	put_text("a", "1");
 	txn();
 	sees("a", "1");
@@ -412,7 +399,6 @@ static void test_written_key_was_changed(void **state)
 	struct store_ctx *other = store_ctx_get(bed.st);
 	int64_t sum;
 
-	(void)state;
 	put_text("n", "1");
 	txn();
 	assert_int_equal(store_incr(bed.ctx, "n", 1, 5, &sum), 0);
@@ -435,7 +421,6 @@ static void test_expected_version(void **state)
 {
 	uint64_t version;
 
-	(void)state;
 	put_text("a", "1");
 	version = version_of("a");
 	txn();
@@ -459,7 +444,6 @@ static void test_a_lock_is_held(void **state)
 	struct xkv_slot *slot;
 	char key[16];
 
-	(void)state;
 	for (int i = 0; i < 30; i++) {
 		snprintf(key, sizeof(key), "old%d", i);
 		put_text(key, "1");
@@ -500,7 +484,6 @@ static void test_absent_keys_are_locked(void **state)
 	struct xkv_bucket *b;
 	struct store_entry e;
 
-	(void)state;
 	b = bed_bucket(&bed, "none", 4);
 	for (int blind = 0; blind < 2; blind++) {
 		txn();
@@ -523,7 +506,6 @@ static void test_same_tag(void **state)
 {
 	struct store_entry e;
 
-	(void)state;
 	put_text("a", "1");
 	put_text("b", "1");
 	put_text("c", "1");
@@ -556,7 +538,6 @@ static void test_reserved_keys_go_away(void **state)
 	struct xkv_bucket *last = NULL;
 	char key[16];
 
-	(void)state;
 	for (int i = 0; i < 40; i++) {
 		struct xkv_bucket *b;
 
@@ -584,7 +565,6 @@ static void test_deleted_from_chains(void **state)
 	unsigned int chains = bed_chain_count(&bed);
 	char key[16];
 
-	(void)state;
 	for (int deleted = 0; deleted < 2; deleted++) {
 		txn();
 		for (int i = 0; i < 40; i++) {
@@ -605,7 +585,6 @@ static void test_many_new_chains(void **state)
 {
 	char key[16];
 
-	(void)state;
 	txn();
 	for (int i = 0; i < 1000; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
@@ -626,7 +605,6 @@ static void test_new_chains_without_slots(void **state)
 	size_t len = 0;
 	char key[16];
 
-	(void)state;
 	while (class_of(len) != class)
 		len++;
 	for (int i = 0; bed.classes[class].list[0].free; i++) {
@@ -651,7 +629,6 @@ static void test_absent_keys_beside_new_ones(void **state)
 	struct store_entry e;
 	char key[16];
 
-	(void)state;
 	txn();
 	for (int i = 0; i < 200; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
@@ -668,21 +645,18 @@ static void test_absent_keys_beside_new_ones(void **state)
 
 static int setup_same_tag(void **state)
 {
-	(void)state;
 	open_masked_bed(0, ~0ULL);
 	return 0;
 }
 
 static int setup_longer_index(void **state)
 {
-	(void)state;
 	open_masked_bed(~0ULL, 127);
 	return 0;
 }
 
 static int setup_short_index(void **state)
 {
-	(void)state;
 	open_masked_bed(~0ULL, 31);
 	return 0;
 }
@@ -691,7 +665,6 @@ static void test_too_many_keys(void **state)
 {
 	char key[16];
 
-	(void)state;
 	for (int over = 0; over < 2; over++) {
 		txn();
 		for (int i = 0; i < STORE_TXN_KEYS + over; i++) {
@@ -711,7 +684,6 @@ static void test_memory_runs_out(void **state)
 	uint64_t count;
 	char key[16];
 
-	(void)state;
 	put_text("a", "1");
 	count = store_count(bed.st);
 	bed.st->no_slot = no_room;
@@ -739,7 +711,6 @@ static void test_killed_with_slots(void **state)
 	struct xkv_txn_args args = { .cmd = XKV_TXN_TAKE, .count = 3 };
 	struct store_ctx *other;
 
-	(void)state;
 	assert_true(bed_warm(&bed));
 	for (unsigned int i = 0; i < 3; i++)
 		bed.st->txn_key[i] = (struct xkv_txn_key){ .action = XKV_TXN_PUT, .class = i };
@@ -770,7 +741,6 @@ static void *disturb(void *arg)
 	int64_t sum;
 	char key[8];
 
-	(void)arg;
 	for (unsigned int i = 0; ctx && !stop; i++) {
 		snprintf(key, sizeof(key), "n%u", i % NUMBERS);
 		done += !store_incr(ctx, key, strlen(key), 1, &sum);
@@ -816,7 +786,6 @@ static void test_side_by_side(void **state)
 	char key[8];
 	void *done;
 
-	(void)state;
 	for (int i = 0; i < NUMBERS; i++) {
 		snprintf(key, sizeof(key), "n%d", i);
 		put_text(key, "0");
@@ -923,7 +892,6 @@ static void test_single_operations_beside(void **state)
 	uint64_t start;
 	int ret;
 
-	(void)state;
 	atomic_store(&arrived, 0);
 	txn();
 	write_many();
@@ -975,7 +943,6 @@ static void test_reads_alone(void **state)
 	struct store_entry e;
 	struct reply r;
 
-	(void)state;
 	put_text("a", "1");
 	put_text("c", "1");
 	slot = bed_slot(&bed, "c", 1);
@@ -1058,7 +1025,6 @@ static void test_reads_beside_transactions(void **state)
 	bool one, two;
 	char x;
 
-	(void)state;
 	put_text("one", "1");
 	put_text("x", "1");
 	stop = false;
@@ -1102,7 +1068,6 @@ static void test_slots_in_hand(void **state)
 {
 	uint64_t ref;
 
-	(void)state;
 	put_text("a", "1");
 	txn();
 	set("a", "2");
@@ -1136,7 +1101,6 @@ static void test_hand_is_given_back(void **state)
 	uint64_t ref;
 	struct span s;
 
-	(void)state;
 	put_text("a", "1");
 	txn();
 	set("a", "2");

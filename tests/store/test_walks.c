@@ -61,7 +61,6 @@ static void test_a_key_that_stays_locked(void **state)
 	struct snapshot_info before, info;
 	struct stat old;
 
-	(void)state;
 	assert_int_equal(snapshot_save(bed.st, cfg), 0);
 	snapshot_status(&before);
 	old = file_status();
@@ -97,7 +96,6 @@ static void test_a_key_that_is_locked_for_a_while(void **state)
 	struct snapshot_info info;
 	pthread_t thread;
 
-	(void)state;
 	lock_slot(slot);
 	assert_int_equal(pthread_create(&thread, NULL, unlock_later, slot), 0);
 	assert_int_equal(snapshot_save(bed.st, cfg), 0);
@@ -115,7 +113,6 @@ static void test_keys_that_expire_while_they_are_flushed(void **state)
 	uint64_t end, from;
 	char key[8];
 
-	(void)state;
 	for (unsigned int round = 0; round < ROUNDS; round++) {
 		end = store_now_ms(bed.st) + 2;
 		for (unsigned int i = 0; i < KEYS_OF_A_BATCH; i++) {
@@ -136,7 +133,6 @@ static int fill(void **state)
 {
 	char key[8];
 
-	(void)state;
 	for (unsigned int i = 0; i < KEYS; i++) {
 		snprintf(key, sizeof(key), "key%u", i);
 		if (store_set(bed.ctx, key, strlen(key), "value", 5, 0, 0, 0, NULL))
@@ -150,7 +146,6 @@ static int open_store(void **state)
 	char *options[] = { "--dir", dir }, err[256];
 	struct config_builder b;
 
-	(void)state;
 	open_bed(MAX_KEYS);
 	if (!mkdtemp(dir) || config_begin(&b, NULL) ||
 	    config_read_args(&b, 2, options, err, sizeof(err)))
@@ -163,7 +158,6 @@ static int close_store(void **state)
 {
 	char path[64];
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/dump.rdb", dir);
 	unlink(path);
 	config_free(cfg);

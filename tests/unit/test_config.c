@@ -48,7 +48,6 @@ static char value_text[4096];
 
 static void keep_value(void *arg, const char *name, const char *value)
 {
-	(void)name;
 	snprintf(value_text, sizeof(value_text), "%s", value);
 	(*(int *)arg)++;
 }
@@ -67,7 +66,6 @@ static void test_defaults(void **state)
 	struct config_builder b;
 	const struct config *cfg;
 
-	(void)state;
 	cfg = begin(&b);
 	assert_int_equal(cfg->port, 6379);
 	assert_string_equal(cfg->dbfilename, "dump.rdb");
@@ -104,7 +102,6 @@ static void test_good_file(void **state)
 	const struct config *cfg;
 	char err[256];
 
-	(void)state;
 	cfg = begin(&b);
 	assert_int_equal(read_text(&b, text, err, sizeof(err)), 0);
 	assert_string_equal(err, "");
@@ -207,7 +204,6 @@ static void test_bad_files(void **state)
 	struct config_builder b;
 	char err[512];
 
-	(void)state;
 	for (size_t i = 0; i < COUNT(bad_files); i++) {
 		begin(&b);
 		assert_int_equal(read_text(&b, bad_files[i].text, err, sizeof(err)), -EINVAL);
@@ -225,7 +221,6 @@ static void test_all_errors(void **state)
 	struct config_builder b;
 	const struct config *cfg;
 
-	(void)state;
 	cfg = begin(&b);
 	assert_int_equal(read_text(&b, "port -1\n\nport 7\nnon\x1bsense\nmiss 'x\nmaxclients 9\n",
 				   err, sizeof(err)),
@@ -253,7 +248,6 @@ static void test_too_many(void **state)
 	struct config_builder b;
 	const struct config *cfg;
 
-	(void)state;
 	cfg = begin(&b);
 	for (int i = 0; i <= CONFIG_MAX_ALLOW; i++)
 		sprintf(text + strlen(text), " 10.%d.0.0/16", i);
@@ -273,7 +267,6 @@ static void test_unreadable_file(void **state)
 	struct config_builder b;
 	char err[256];
 
-	(void)state;
 	begin(&b);
 	assert_int_equal(config_read_file(&b, "/nonexistent/x", err, sizeof(err)), -ENOENT);
 	assert_string_equal(err, "cannot read /nonexistent/x: No such file or directory");
@@ -292,7 +285,6 @@ static void test_arguments(void **state)
 	const struct config *cfg;
 	char err[256];
 
-	(void)state;
 	cfg = begin(&b);
 	assert_int_equal(config_read_args(&b, COUNT(good), good, err, sizeof(err)), 0);
 	assert_int_equal(cfg->port, 7000);
@@ -315,7 +307,6 @@ static void test_arguments_beside_a_file(void **state)
 	const struct config *cfg;
 	char err[256];
 
-	(void)state;
 	cfg = begin(&b);
 	assert_int_equal(
 		read_text(&b, "allow 12.0.0.0/8\nallow 13.0.0.0/8\nsave 900 1\n", err, sizeof(err)),
@@ -335,7 +326,6 @@ static void test_comments(void **state)
 	int fd = mkstemp(path);
 	struct config_builder b;
 
-	(void)state;
 	begin(&b);
 	assert_int_equal(read_text(&b, "# don't\n  #\"\ntimeout 7\n", err, sizeof(err)), 0);
 	assert_int_equal(b.cfg->timeout, 7);
@@ -423,7 +413,6 @@ static void test_set_live(void **state)
 				 unknown[] = { { "timeou", "6" } };
 	const struct config *cfg = defaults();
 
-	(void)state;
 	assert_int_equal(set_live(&cfg, good, 3, NULL), 0);
 	assert_int_equal(cfg->timeout, 5);
 	assert_string_equal(value_of(cfg, "save"), "1 2");
@@ -451,7 +440,6 @@ static void test_apply(void **state)
 	struct applied none = { 0 }, once = { 0 }, refused = { .ret = -EBUSY };
 	const struct config *cfg = defaults();
 
-	(void)state;
 	assert_int_equal(set_live(&cfg, miss, 2, NULL), -EPERM);
 	assert_int_equal(set_live(&cfg, miss, 2, &refused), -EBUSY);
 	assert_string_equal(sentence, "refused");
@@ -537,7 +525,6 @@ static void test_a_configuration_never_changes(void **state)
 	const struct config *cfg = full(), *held = cfg, *next;
 	struct image before, after;
 
-	(void)state;
 	take_image(&before, held);
 	assert_int_equal(set_live(&cfg, second_bad, 2, &accepts), -EINVAL);
 	assert_unchanged(held, &before);
@@ -580,7 +567,6 @@ static void test_no_memory(void **state)
 	struct image before;
 	int copies, ret;
 
-	(void)state;
 	take_image(&before, cfg);
 	for (copies = 0; copies < 100; copies++) {
 		copies_left = copies;
@@ -609,7 +595,6 @@ static void test_checks(void **state)
 	struct config_builder b;
 	char err[256], *args[] = { "--port", "0", "--mode", "generic" };
 
-	(void)state;
 	cfg = defaults();
 	config_free(cfg);
 	begin(&b);
@@ -630,7 +615,6 @@ static void test_port_0(void **state)
 	struct config_builder b;
 	const struct config *cfg;
 
-	(void)state;
 	begin(&b);
 	assert_int_equal(config_read_args(&b, 2, args, err, sizeof(err)), 0);
 	assert_null(config_finish(&b, err, sizeof(err)));
@@ -662,7 +646,6 @@ static void test_doors(void **state)
 				 no_allow[] = { { "allow", "" } };
 	const struct config *cfg = defaults();
 
-	(void)state;
 #define SET(pairs) set_live(&cfg, pairs, COUNT(pairs), &(struct applied){ 0 })
 	assert_true(config_is_protected(cfg));
 	assert_int_equal(SET(token), -EINVAL);
@@ -691,7 +674,6 @@ static void test_secrets_are_hidden(void **state)
 	const struct config *cfg;
 	char err[256];
 
-	(void)state;
 	cfg = begin(&b);
 	assert_string_equal(value_of(cfg, "requirepass"), "");
 	assert_string_equal(value_of(cfg, "udp-token"), "");
@@ -713,7 +695,6 @@ static void test_protected_directives(void **state)
 				 *const others[] = { "timeout", "save", "miss", "nonsense",
 						     "dir" /* is refused as immutable */ };
 
-	(void)state;
 	for (size_t i = 0; i < COUNT(guarded); i++)
 		assert_true(config_guards_access(guarded[i]));
 	for (size_t i = 0; i < COUNT(others); i++)
@@ -727,7 +708,6 @@ static void test_open_file(void **state)
 	struct config_builder b;
 	const struct config *cfg;
 
-	(void)state;
 	assert_true(fd >= 0);
 	cfg = begin(&b);
 	assert_int_equal(fchmod(fd, 0644), 0);
@@ -749,7 +729,6 @@ static void test_help_names_every_directive(void **state)
 	FILE *out = open_memstream(&text, &len);
 	static const char *const some[] = { "--port ", "--save ", "--pin-dir ", "--udp-token " };
 
-	(void)state;
 	config_help(out);
 	assert_int_equal(fclose(out), 0);
 	for (size_t i = 0; i < COUNT(some); i++)
@@ -788,7 +767,6 @@ static void test_numbers(void **state)
 	char text[TEXT_NUMBER_MAX];
 	int64_t value;
 
-	(void)state;
 	for (size_t i = 0; i < COUNT(good); i++) {
 		assert_true(text_to_i64(good[i], strlen(good[i]), &value));
 		assert_int_equal(value, strtoll(good[i], NULL, 10));
@@ -803,7 +781,6 @@ static void test_numbers(void **state)
 
 static void test_word_equality(void **state)
 {
-	(void)state;
 	assert_true(text_is("GeT", 3, "get"));
 	assert_false(text_is("ge", 2, "get"));
 	assert_false(text_is("gett", 4, "get"));
@@ -863,7 +840,6 @@ static bool glob_match(const char *pattern, size_t pattern_len, const char *text
 
 static void test_globs(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < COUNT(globs); i++)
 		assert_int_equal(glob_match(globs[i].pattern, strlen(globs[i].pattern),
 					    globs[i].text, strlen(globs[i].text), false),
@@ -880,7 +856,6 @@ static void test_glob_cost(void **state)
 	static char pattern[2 << 20], text[GLOB_TEXT_MAX];
 	struct glob g;
 
-	(void)state;
 	memset(text, 'a', sizeof(text));
 	memset(pattern, '?', sizeof(pattern));
 	assert_true(glob_match(pattern, GLOB_TEXT_MAX, text, sizeof(text), false));
@@ -910,7 +885,6 @@ static void test_glob_long_ends(void **state)
 	static char text[60000], pattern[sizeof(text) + 8];
 	size_t half = sizeof(text) / 2;
 
-	(void)state;
 	memset(text, 'a', sizeof(text));
 	memcpy(pattern, text, sizeof(text));
 	assert_true(glob_match(pattern, sizeof(text), text, sizeof(text), false));
@@ -990,7 +964,6 @@ static void test_glob_texts(void **state)
 	static char pattern[16384], text[8192];
 	unsigned int long_ones = 0, matched = 0, tries = getenv("XKV_TEST_LONG") ? 20000 : 2000;
 
-	(void)state;
 	srandom(1);
 	for (unsigned int i = 0; i < tries; i++) {
 		size_t pattern_len, len;
@@ -1017,7 +990,6 @@ static void test_glob_texts_cost(void **state)
 	static char text[65536], pattern[sizeof(text) + 1];
 	struct glob *g;
 
-	(void)state;
 	memset(text, 'a', sizeof(text));
 	memset(pattern, 'a', sizeof(pattern));
 	pattern[0] = pattern[sizeof(pattern) - 1] = '*';

@@ -78,7 +78,6 @@ static int set_up(void **state)
 {
 	bool resumed;
 
-	(void)state;
 	census = (struct census){ 0 };
 	store = userstore_new();
 	assert_non_null(store);
@@ -91,7 +90,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	(void)state;
 	consumer_close(consumer, false);
 	assert_int_equal(census.gaps, 0);
 	userstore_free(store);
@@ -100,7 +98,6 @@ static int tear_down(void **state)
 
 static void test_counts_by_database(void **state)
 {
-	(void)state;
 	write_keys(0, 5);
 	write_keys(2, 7);
 	assert_int_equal(census.all, 0);
@@ -115,7 +112,6 @@ static void test_counts_by_database(void **state)
 /* What is still needed stays in the ring; what is handed on again comes from its start. */
 static void test_says_what_it_needs(void **state)
 {
-	(void)state;
 	write_keys(1, 4);
 	census.says = CONSUMED_PART;
 	consumer_round(consumer);
@@ -137,7 +133,6 @@ static void test_says_what_it_needs(void **state)
 
 static void test_has_enough(void **state)
 {
-	(void)state;
 	write_keys(0, 5);
 	census.enough = 2;
 	consumer_round(consumer);
@@ -153,7 +148,6 @@ static unsigned int all_so_far(void)
 
 static void test_thread(void **state)
 {
-	(void)state;
 	assert_int_equal(consumer_start(consumer), 0);
 	write_keys(0, 3000); /* several rounds */
 	for (int ms = 0; ms < 60000 && all_so_far() < 3000; ms++) {

@@ -22,7 +22,6 @@ static struct xkv_secret secret;
 
 static int draw_secret(void **state)
 {
-	(void)state;
 	if (getrandom(&secret, sizeof(secret), 0) != sizeof(secret))
 		return -1;
 	secret.mix[0] |= 1;
@@ -147,7 +146,6 @@ static void length_counts(void **state)
 	char key[XKV_KEY_MAX] = { 'k' };
 	uint64_t all[XKV_KEY_MAX];
 
-	(void)state;
 	for (size_t len = 1; len <= XKV_KEY_MAX; len++) {
 		all[len - 1] = hash(key, len);
 		for (size_t before = 0; before < len - 1; before++)
@@ -160,7 +158,6 @@ static void keys_spread_without_a_factor(void **state)
 {
 	struct xkv_secret drawn = secret;
 
-	(void)state;
 	secret.word[0].high = 0; /* as that half of the keys */
 	keys_spread(counter);
 	secret = drawn;
@@ -181,7 +178,6 @@ static void siphash_is_right(void **state)
 	const __u64 key[2] = { 0x0706050403020100, 0x0f0e0d0c0b0a0908 };
 	const __u64 word[3] = { key[0], key[1], 0x1716151413121110 };
 
-	(void)state;
 	assert_true(siphash(word, key) == 0xb8ad50c6f649af94);
 }
 

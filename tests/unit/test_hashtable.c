@@ -40,7 +40,6 @@ static void test_entries(void **state)
 	struct hashtable t = { 0 };
 	size_t largest;
 
-	(void)state;
 	assert_null(find(&t, 0));
 	for (unsigned int i = 0; i < ENTRIES; i++) {
 		items[i].value = i;
@@ -76,7 +75,6 @@ static void test_hash(void **state)
 	const uint64_t key[2] = { 0x0706050403020100, 0x0f0e0d0c0b0a0908 };
 	unsigned char bytes[16];
 
-	(void)state;
 	for (unsigned int i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (unsigned char)i;
 	for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++)

@@ -45,7 +45,6 @@ static void test_no_number(void **state)
 	struct xkv_reply r;
 	struct xkv *h;
 
-	(void)state;
 	start(handle_no_number);
 	h = open_with(&hasty);
 	assert_int_equal(XKV_E_PROTOCOL, xkv_incr(h, "k", 1, 1, 0, &r));
@@ -140,7 +139,6 @@ static void test_scan(void **state)
 {
 	struct xkv *h = open_numbered(1000);
 
-	(void)state;
 	assert_int_equal(5, scan(h, "k%lu", 1, 5, 0));
 	assert_int_equal(1, atomic_load(&server.received));
 	assert_int_equal(4, scan(h, "k%02lu", 8, 4, 0));   /* 08, 09, 10, 11 */
@@ -162,7 +160,6 @@ static void test_scan_padded(void **state)
 {
 	struct xkv *h = open_numbered(3);
 
-	(void)state;
 	assert_int_equal(100, scan(h, "k%03lu", 0, 100, 0));
 	assert_int_equal(4, atomic_load(&server.received)); /* 4, then 45 each */
 	assert_int_equal(1472, server.last.len);
@@ -178,7 +175,6 @@ static void test_ipv6(void **state)
 	struct xkv_reply r;
 	struct xkv *h;
 
-	(void)state;
 	if (access("/proc/net/if_inet6", R_OK)) {
 		puts("SKIP: no IPv6");
 		skip();
@@ -201,7 +197,6 @@ static void test_name(void **state)
 	uint64_t began;
 	int family;
 
-	(void)state;
 	if (getaddrinfo("localhost", NULL, &hints, &all)) {
 		puts("SKIP: localhost has no address");
 		skip();
@@ -226,7 +221,6 @@ static void test_open_errors(void **state)
 	struct xkv_options opts = { .payload_max = 100 };
 	int err;
 
-	(void)state;
 	assert_null(xkv_open("127.0.0.1", 0, NULL, &err));
 	assert_int_equal(XKV_E_INVALID, err);
 	assert_null(xkv_open("127.0.0.1", 65536, NULL, &err));
@@ -248,7 +242,6 @@ static void test_arguments(void **state)
 	struct xkv_reply r;
 	struct xkv *h;
 
-	(void)state;
 	start(answer);
 	h = open_with(&patient);
 	assert_int_equal(1416, xkv_value_max(h, 3)); /* 1472 - 16 - 8 - 24 - 8 */
@@ -312,7 +305,6 @@ static void test_token(void **state)
 	struct xkv_reply r;
 	struct xkv *h;
 
-	(void)state;
 	start(answer);
 	opts.token = token;
 	h = open_with(&opts);
@@ -346,7 +338,6 @@ static void test_conditions(void **state)
 	struct found o;
 	struct xkv *h;
 
-	(void)state;
 	start(answer);
 	h = open_with(&patient);
 	assert_int_equal(0, xkv_add(h, "key", 3, "value", 5, 1000, &r));
@@ -389,7 +380,6 @@ static void test_threads(void **state)
 	pthread_t threads[4];
 	void *bad;
 
-	(void)state;
 	start(answer);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(0, pthread_create(&threads[i], NULL, hammer, name[i]));
@@ -464,7 +454,6 @@ static void test_database(void **state)
 	struct xkv *h = open_database(3);
 	int err = 0;
 
-	(void)state;
 	assert_all_in(h, 3);
 	assert_int_equal(0, xkv_select(h, 1));
 	assert_all_in(h, 1);
@@ -481,7 +470,6 @@ static void test_scan_in_a_database(void **state)
 {
 	struct xkv *h = open_numbered(1000);
 
-	(void)state;
 	assert_int_equal(0, xkv_select(h, 3));
 	assert_int_equal(5, scan(h, "k%lu", 1, 5, 0));
 	assert_int_equal(3, server.last.byte[5]);
@@ -497,7 +485,6 @@ static void test_no_database(void **state)
 	};
 	struct xkv *h = open_database(DATABASES);
 
-	(void)state;
 	for (int proven = 0; proven < 2; proven++) {
 		assert_int_equal(XKV_E_NO_DATABASE, xkv_ping(h));
 		assert_int_equal(XKV_E_NO_DATABASE, xkv_set(h, "k", 1, "v", 1, 0, 0, NULL));
@@ -568,7 +555,6 @@ static void test_atomic(void **state)
 	size_t failed = 7;
 	struct xkv *h;
 
-	(void)state;
 	start(handle_transaction);
 	h = open_with(&opts);
 	assert_int_equal(0, xkv_atomic(h, cmds, 3, &failed));
@@ -607,7 +593,6 @@ static void test_atomic(void **state)
 
 static void test_strerror(void **state)
 {
-	(void)state;
 	assert_string_equal("success", xkv_strerror(0));
 	for (int e = XKV_E_NO_LOG; e <= XKV_E_MISS; e++)
 		assert_string_not_equal("unknown error", xkv_strerror(e));

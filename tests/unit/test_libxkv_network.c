@@ -40,7 +40,6 @@ static void test_loss(void **state)
 	struct xkv_reply r;
 	struct xkv *h;
 
-	(void)state;
 	start(handle_loss);
 	h = open_with(&eager);
 	get_ok(h, "key", &r);
@@ -64,7 +63,6 @@ static void test_duplicates(void **state)
 	struct xkv *h;
 	char key[16];
 
-	(void)state;
 	start(handle_twice);
 	h = open_with(&patient);
 	for (int i = 0; i < 200; i++) {
@@ -94,7 +92,6 @@ static void test_late(void **state)
 	int err, tries = 0;
 	struct xkv *h;
 
-	(void)state;
 	start(handle_late);
 	h = open_with(&hasty);
 	assert_int_equal(XKV_E_TIMEOUT, xkv_get(h, "first", 5, &r));
@@ -196,7 +193,6 @@ static void test_foreign(void **state)
 	struct xkv *h;
 	char key[16];
 
-	(void)state;
 	start(handle_foreign);
 	h = open_with(&patient);
 	for (int i = 0; i < 50; i++) {
@@ -224,7 +220,6 @@ static void test_truncated(void **state)
 	struct xkv_reply r;
 	struct xkv *h;
 
-	(void)state;
 	start(handle_truncated);
 	h = open_with(&patient);
 	get_ok(h, "somekey", &r);
@@ -245,7 +240,6 @@ static void test_broken(void **state)
 	struct xkv_options hasty = { .timeout_ms = 500 };
 	struct xkv *h;
 
-	(void)state;
 	start(handle_broken);
 	h = open_with(&hasty);
 	assert_int_equal(XKV_E_PROTOCOL, xkv_get(h, "key", 3, NULL));
@@ -283,7 +277,6 @@ static void test_fuzz(void **state)
 	struct xkv *h;
 	size_t sum = 0;
 
-	(void)state;
 	start(handle_fuzz);
 	h = open_with(&eager);
 	for (int i = 0; i < 5000; i++) {
@@ -345,7 +338,6 @@ static void run_partial(unsigned int limit, unsigned int want)
 
 static void test_partial(void **state)
 {
-	(void)state;
 	start(handle_partial);
 	run_partial(1, 600);
 	run_partial(4, 150);
@@ -366,7 +358,6 @@ static void test_datagrams(void **state)
 	static struct xkv_cmd cmds[600];
 	struct xkv *h;
 
-	(void)state;
 	start(handle_full);
 	h = open_with(&patient);
 	server.limit = 1472;
@@ -410,7 +401,6 @@ static void test_pad(void **state)
 	struct xkv *h;
 	char key[122];
 
-	(void)state;
 	memset(key, 'k', sizeof(key));
 	key[121] = 0;
 	start(handle_pad);
@@ -450,7 +440,6 @@ static void test_pad_remembered(void **state)
 	struct xkv_reply r;
 	struct xkv *h;
 
-	(void)state;
 	memset(ones, 0xff, sizeof(ones));
 	start(handle_want);
 	server.value = 152;
@@ -486,7 +475,6 @@ static void test_pad_endless(void **state)
 {
 	struct xkv *h;
 
-	(void)state;
 	start(handle_want_less);
 	h = open_with(&patient);
 	assert_int_equal(XKV_E_PROTOCOL, xkv_get(h, "k", 1, NULL));
@@ -514,7 +502,6 @@ static void test_pad_nonsense(void **state)
 	struct xkv_options hasty = { .timeout_ms = 500 };
 	struct xkv *h;
 
-	(void)state;
 	start(handle_pad_nonsense);
 	h = open_with(&hasty);
 	assert_int_equal(XKV_E_PROTOCOL, xkv_ping(h));
@@ -539,7 +526,6 @@ static void test_silent(void **state)
 	struct xkv *h;
 	uint64_t began;
 
-	(void)state;
 	start(handle_silent);
 	h = open_with(&opts);
 	began = now_ms();
@@ -553,8 +539,6 @@ static void test_silent(void **state)
 
 static void handle_nothing(struct fake *f, const struct datagram *req)
 {
-	(void)f;
-	(void)req;
 }
 
 /* The first wait of a handle, and less than a millisecond: its socket has no limit yet. */
@@ -564,7 +548,6 @@ static void test_silent_shortly(void **state)
 	struct xkv_reply r;
 	struct xkv *h;
 
-	(void)state;
 	start(handle_nothing);
 	h = open_with(&opts);
 	alarm(20); /* it would wait for ever */
@@ -582,7 +565,6 @@ static void sleep_on(int signal)
 {
 	struct timespec ts = { 0, 1000000 };
 
-	(void)signal;
 	atomic_store(&asleep, true);
 	while (!atomic_load(&woken))
 		nanosleep(&ts, NULL);
@@ -613,7 +595,6 @@ static void test_stopped(void **state)
 	struct xkv_reply r;
 	struct xkv *h;
 
-	(void)state;
 	stopped = pthread_self();
 	assert_int_equal(0, sigaction(SIGUSR1, &action, &old));
 	start(handle_stopped);
@@ -632,7 +613,6 @@ static void test_refused(void **state)
 	struct xkv *h;
 	uint64_t began;
 
-	(void)state;
 	start(answer);
 	h = open_with(&opts);
 	get_ok(h, "key", &r);

@@ -136,7 +136,6 @@ static void test_once(void **state)
 	unsigned int first[4] = { 0 }, changes = 0;
 	struct xkv_reply r;
 
-	(void)state;
 	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
 	assert_true(r.sent >= 3);
 	assert_int_equal(0, xkv_incr(h, "k", 1, -5, 0, &r));
@@ -164,7 +163,6 @@ static void test_once(void **state)
 
 static void drop(struct fake *f, const struct datagram *req)
 {
-	(void)f;
 	note_change(req);
 }
 
@@ -175,7 +173,6 @@ static void test_once_stopped(void **state)
 	struct xkv_reply r;
 	struct xkv *h;
 
-	(void)state;
 	for (int suspended = 0; suspended < 2; suspended++) {
 		opts.timeout_ms = suspended ? 300 : 60300;
 		h = open_once(drop, &opts, 0, 0);
@@ -205,7 +202,6 @@ static void test_once_old_server(void **state)
 	struct xkv_cmd sets[3];
 	struct xkv_reply r;
 
-	(void)state;
 	get_ok(h, "key", &r); /* reads do not tell */
 	assert_int_equal(1416, xkv_value_max(h, 1));
 	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
@@ -226,7 +222,6 @@ static void test_once_off(void **state)
 	struct xkv_options opts = patient;
 	struct xkv *h;
 
-	(void)state;
 	start(answer);
 	opts.once = 1;
 	assert_null(xkv_open("127.0.0.1", server.port, &opts, NULL));
@@ -261,7 +256,6 @@ static void test_once_batch(void **state)
 	struct xkv_options opts = patient;
 	struct xkv *h;
 
-	(void)state;
 	for (int i = 0; i < 9; i++)
 		cmds[i] = (struct xkv_cmd){ .command = (enum xkv_command)commands[i],
 					    .key = "k",
@@ -285,7 +279,6 @@ static void test_no_session(void **state)
 	struct xkv *h = open_once(handle_refusals, &patient, XKV_NO_SESSION, 7);
 	struct xkv_reply r;
 
-	(void)state;
 	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
 	assert_int_equal(1, r.sent);
 	assert_int_equal(8, once.seen);
@@ -317,7 +310,6 @@ static void test_session(void **state)
 	unsigned int first, last;
 	struct xkv_reply r;
 
-	(void)state;
 	asked = 0;
 	server.prove = prove_third;
 	assert_int_equal(0, xkv_get(h, "k", 1, &r));
@@ -365,7 +357,6 @@ static void test_session_of_old_server(void **state)
 	struct xkv_reply r;
 	struct xkv *h;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		h = open_once(handle_refusals, &patient, 0, 0);
 		asked = 0;
@@ -385,8 +376,6 @@ static void test_session_of_old_server(void **state)
 
 static void prove_nothing(struct fake *f, const struct datagram *req)
 {
-	(void)f;
-	(void)req;
 	asked++;
 }
 
@@ -397,7 +386,6 @@ static void test_session_timeout(void **state)
 	struct xkv *h = open_once(handle_refusals, &opts, 0, 0);
 	struct xkv_reply r;
 
-	(void)state;
 	asked = 0;
 	server.prove = prove_nothing;
 	assert_int_equal(XKV_E_TIMEOUT, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
@@ -417,7 +405,6 @@ static void test_no_session_left(void **state)
 	struct xkv *h = open_once(handle_refusals, &patient, XKV_NO_SESSION, 1000);
 	struct xkv_reply r;
 
-	(void)state;
 	assert_int_equal(XKV_E_NO_SESSION, xkv_incr(h, "k", 1, 1, 0, &r));
 	assert_int_equal(XKV_E_NO_SESSION, r.status);
 	assert_int_equal(8, once.seen);
@@ -450,7 +437,6 @@ static void test_no_session_late(void **state)
 	struct xkv *h = open_once(handle_second_refused, &eager, 0, 0);
 	struct xkv_reply r;
 
-	(void)state;
 	assert_int_equal(XKV_E_NO_SESSION, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
 	assert_true(r.sent > 1);
 	for (unsigned int i = 1; i < once.seen; i++) {
@@ -479,7 +465,6 @@ static void test_no_session_sent(void **state)
 	struct xkv *h = open_once(handle_not_stored, &opts, 0, 0);
 	struct xkv_reply r;
 
-	(void)state;
 	assert_int_equal(XKV_E_NOT_STORED, xkv_cas(h, "k", 1, "v", 1, 0, 5, 0, &r));
 	assert_true(r.sent >= 2);
 	close_once(h);
@@ -504,7 +489,6 @@ static void test_repeated(void **state)
 	};
 	struct xkv_reply r;
 
-	(void)state;
 	assert_int_equal(0, xkv_batch(h, cmds, 2));
 	assert_int_equal(XKV_E_REPEATED, cmds[0].reply.status);
 	assert_null(cmds[0].reply.value);
@@ -542,7 +526,6 @@ static void test_busy(void **state)
 	struct xkv_reply r;
 	int err, tries = 0;
 
-	(void)state;
 	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
 	assert_int_equal(1, r.sent);
 	assert_int_equal(5, once.seen);
@@ -581,7 +564,6 @@ static void test_busy_sent(void **state)
 	struct xkv *h = open_once(handle_second_busy, &opts, 0, 0);
 	struct xkv_reply r;
 
-	(void)state;
 	asked = 0;
 	assert_int_equal(0, xkv_incr(h, "k", 1, 1, 0, &r));
 	assert_true(r.sent >= 2);

@@ -361,7 +361,6 @@ static void test_vectors(void **state)
 	struct vector_file f;
 	unsigned int n;
 
-	(void)state;
 	vectors_open(&f);
 	start(handle_vector);
 	while ((n = vectors_read(&f, v)))

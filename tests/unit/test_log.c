@@ -32,7 +32,6 @@ static atomic_uint written;
 
 static void *write_lines(void *arg)
 {
-	(void)arg;
 	while (!atomic_load(&done)) {
 		log_warning("a line");
 		atomic_fetch_add(&written, 1);
@@ -43,7 +42,6 @@ static void *write_lines(void *arg)
 /* What is opened here takes the lowest free number, as a client's connection does. */
 static void *open_files(void *arg)
 {
-	(void)arg;
 	while (!atomic_load(&done)) {
 		int fd = open(victim_path, O_WRONLY | O_APPEND | O_CLOEXEC);
 
@@ -80,7 +78,6 @@ static void test_no_line_goes_elsewhere(void **state)
 {
 	pthread_t writer, opener;
 
-	(void)state;
 	assert_int_equal(log_open(log_path), 0);
 	assert_int_equal(pthread_create(&writer, NULL, write_lines, NULL), 0);
 	assert_int_equal(pthread_create(&opener, NULL, open_files, NULL), 0);
@@ -97,7 +94,6 @@ static void test_a_file_that_cannot_be_opened(void **state)
 {
 	unsigned int lines = lines_of(log_path);
 
-	(void)state;
 	assert_true(log_open("/proc/none/log") < 0);
 	log_warning("still here");
 	assert_int_equal(lines_of(log_path), lines + 1);
@@ -108,7 +104,6 @@ static void test_rotation(void **state)
 	char old[80];
 	unsigned int lines = lines_of(log_path);
 
-	(void)state;
 	snprintf(old, sizeof(old), "%s.1", log_path);
 	assert_int_equal(rename(log_path, old), 0);
 	log_warning("into the old file");
@@ -124,7 +119,6 @@ static void test_without_standard_error(void **state)
 {
 	int kept = dup(STDERR_FILENO), fd;
 
-	(void)state;
 	close(STDERR_FILENO);
 	assert_int_equal(log_reserve_stdio(), 0);
 	fd = open(victim_path, O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -143,7 +137,6 @@ static void test_journal(void **state)
 	int kept = dup(STDERR_FILENO), pipes[2];
 	struct stat st;
 
-	(void)state;
 	assert_int_equal(pipe(pipes), 0);
 	dup2(pipes[1], STDERR_FILENO);
 	fstat(STDERR_FILENO, &st);
@@ -209,7 +202,6 @@ static void test_json(void **state)
 	static char text[8192];
 	json_t *object;
 
-	(void)state;
 	assert_int_equal(log_open(log_path), 0);
 	log_set_format(LOG_FORMAT_JSON);
 	check_message("a \"word\" \\ \x01\n\x7f", "a \"word\" \\    ");
@@ -241,7 +233,6 @@ static int make_files(void **state)
 {
 	int fd;
 
-	(void)state;
 	if (!mkdtemp(dir))
 		return -1;
 	snprintf(log_path, sizeof(log_path), "%s/log", dir);
@@ -252,7 +243,6 @@ static int make_files(void **state)
 
 static int remove_files(void **state)
 {
-	(void)state;
 	unlink(log_path);
 	unlink(victim_path);
 	return rmdir(dir);

@@ -48,7 +48,6 @@ static int empty_tree(void **state)
 {
 	char command[128];
 
-	(void)state;
 	snprintf(command, sizeof(command), "rm -rf %s/*", root);
 	if (system(command))
 		return -1;
@@ -58,7 +57,6 @@ static int empty_tree(void **state)
 
 static void test_machine(void **state)
 {
-	(void)state;
 	assert_false(is_short());
 	put("proc/meminfo", "MemTotal: 8000000 kB\nMemAvailable: 399999 kB\n");
 	assert_true(is_short());
@@ -97,7 +95,6 @@ static void mount_v2(const char *top)
 
 static void test_version_2(void **state)
 {
-	(void)state;
 	mount_v2("/");
 	v2(OURS, "1073741824", "max", MIB(900), 0); /* a twentieth is 51 MiB */
 	assert_false(is_short());
@@ -122,7 +119,6 @@ static void test_version_2(void **state)
 
 static void test_parents(void **state)
 {
-	(void)state;
 	mount_v2("/");
 	v2(OURS, "max", "max", MIB(100), 0);
 	v2(TOP "/system.slice", "1073741824", "max", MIB(1000), 0);
@@ -135,7 +131,6 @@ static void test_parents(void **state)
 
 static void test_mounts_of_containers(void **state)
 {
-	(void)state;
 	mount_v2("/system.slice"); /* only a part is mounted */
 	v2(TOP "/xkvd.service", "1073741824", "max", MIB(1000), 0);
 	assert_true(is_short());
@@ -161,7 +156,6 @@ static void v1(const char *dir, unsigned long long limit, unsigned long long use
 
 static void test_version_1(void **state)
 {
-	(void)state;
 	put("proc/self/cgroup", "9:name=systemd:/\n5:cpu,memory:/a/b\n4:memoryless:/x\n0::/\n");
 	put("proc/self/mountinfo",
 	    "35 31 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
@@ -181,7 +175,6 @@ static void test_version_1(void **state)
 
 static void test_real_files(void **state)
 {
-	(void)state;
 	memory_is_short(0); /* whatever it says */
 }
 
@@ -189,7 +182,6 @@ static void test_cpus(void **state)
 {
 	cpu_set_t all, one;
 
-	(void)state;
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	assert_int_equal(cpus_usable(), CPU_COUNT(&all));
 	CPU_ZERO(&one);

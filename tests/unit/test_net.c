@@ -296,7 +296,6 @@ static void test_subnets(void **state)
 	};
 	const struct xkv_local4 *l;
 
-	(void)state;
 	open_net("d0");
 	assert_int_equal(shared.current & 1, 1);
 	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
@@ -315,7 +314,6 @@ static void test_subnets(void **state)
 
 static void test_vlans(void **state)
 {
-	(void)state;
 	open_net("d0");
 	assert_int_equal(find4("10.2.5.1")->link, 5);
 	assert_memory_equal(find4("10.2.5.1")->mac, "\x02\0\0\0\x0d\x05", 6);
@@ -334,7 +332,6 @@ static void test_vlans(void **state)
 
 static void test_changes(void **state)
 {
-	(void)state;
 	open_net("d0");
 	follow("ip link set dev d0 address 02:00:00:00:0d:77");
 	assert_memory_equal(find4("10.1.0.5")->mac, "\x02\0\0\0\x0d\x77", 6);
@@ -369,7 +366,6 @@ static void test_masters(void **state)
 {
 	static const char *const kinds[] = { "bridge", "bond", "team" };
 
-	(void)state;
 	open_net("d0");
 	for (unsigned int i = 0; i < 3; i++) {
 		struct fake port = { .index = D0, .master = MASTER(1), .master_kind = kinds[i] };
@@ -422,7 +418,6 @@ static void test_bridge_that_filters(void **state)
 		.index = MASTER(1), .kind = "bridge", .addr4 = "10.6.1.1", .filters = true
 	};
 
-	(void)state;
 	open_net("d0");
 	WITH(port, bridge);
 	assert_int_equal(find4("10.6.1.1")->link, XKV_LINK_NONE);
@@ -438,7 +433,6 @@ static void test_bridge_that_filters(void **state)
 /* What is not bound is ours, so nobody else's, but no frame is for it. */
 static void test_bind(void **state)
 {
-	(void)state;
 	open_net("d0");
 	set("bind", "10.2.5.1 fd02:5::1");
 	publish();
@@ -457,7 +451,6 @@ static void test_bind(void **state)
  */
 static void test_without_macs(void **state)
 {
-	(void)state;
 	open_net("lo");
 	assert_int_equal(find4("127.0.0.1")->link, XKV_LINK_NONE);
 	assert_memory_equal(find4("127.0.0.1")->mac, "\0\0\0\0\0\0", 6);
@@ -471,7 +464,6 @@ static void test_without_macs(void **state)
 
 static void test_many_addresses(void **state)
 {
-	(void)state;
 	open_net("d1");
 	follow("for i in $(seq 60); do echo addr add 10.5.$i.1/24 dev d1; done | ip -batch -");
 	assert_int_equal(rules()->local4_count, XKV_LOCAL_MAX);
@@ -484,7 +476,6 @@ static void test_publishing(void **state)
 {
 	uint32_t current;
 
-	(void)state;
 	open_net("d0");
 	current = shared.current;
 	publish();
@@ -510,7 +501,6 @@ static void test_publishing(void **state)
 /* UDP knows no users: it is not open to everybody where RESP is not. */
 static void test_users_close_udp(void **state)
 {
-	(void)state;
 	open_net("d0");
 	assert_int_equal(rules()->auth, XKV_AUTH_OPEN);
 	set("aclfile", "/etc/xkv/users.acl");

@@ -72,7 +72,6 @@ static void test_kinds(void **state)
 	};
 	char wanted[512];
 
-	(void)state;
 	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		const char *metric = cases[i].figure.metric;
 		int len = (int)strlen(metric), cut = len;
@@ -97,7 +96,6 @@ static void test_left_out(void **state)
 		{ "a", TEXT("x") }, { "b", GAUGE(1) }, { "c", NONE("c") }, { "d", PERCENT(1, 2) },
 	};
 
-	(void)state;
 	assert_text(METRICS_TEXT, NULL, figures, 4,
 		    "# HELP c always 0: xkvd has no such thing\n# TYPE c gauge\nc 0\n");
 	assert_text(METRICS_OPENMETRICS, NULL, figures, 2, "# EOF\n");
@@ -112,7 +110,6 @@ static void test_labels(void **state)
 	const struct figure times[] = { { NULL, HISTOGRAM(&h), "a", "h" } };
 	const struct label one[] = { { "x", "v" }, {} };
 
-	(void)state;
 	assert_text(METRICS_TEXT, labels, figure, 1,
 		    "# HELP a h\n# TYPE a gauge\n"
 		    "a{x=\"\\\\ \\\" \\n \\\\x09\\\\x80\\\\xff~\",y=\"\"} 7\n");
@@ -129,7 +126,6 @@ static void test_order(void **state)
 	char value[16], line[64], *text, *at, *next;
 	size_t len;
 
-	(void)state;
 	for (unsigned int i = 0; i < 3; i++)
 		for (unsigned int n = 0; n < 200; n++) {
 			const struct label labels[] = { { "i", value }, {} };
@@ -189,7 +185,6 @@ static void test_accept(void **state)
 		{ "application/openmetrics-text;;;q=nan", METRICS_TEXT },
 	};
 
-	(void)state;
 	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		if (openmetrics_accepted(cases[i].accept) != cases[i].format)
 			fail_msg("%s", cases[i].accept ?: "(none)");

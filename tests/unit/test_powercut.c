@@ -545,8 +545,6 @@ static int load(const char *dir)
 
 static int remove_one(const char *path, const struct stat *sb, int type, struct FTW *ftw)
 {
-	(void)sb;
-	(void)type;
 	return ftw->level ? remove(path) : 0;
 }
 
@@ -705,7 +703,6 @@ static void forget_recorded(void)
 
 static int set_up(void **state)
 {
-	(void)state;
 	memset(&bed, 0, sizeof(bed));
 	memset(&fault, 0, sizeof(fault));
 	log_set_level(LOG_LEVEL_WARNING + 1);
@@ -734,7 +731,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	(void)state;
 	end_run();
 	store_ctx_put(bed.ctx);
 	userstore_free(bed.st);
@@ -750,7 +746,6 @@ static int tear_down(void **state)
 
 static void test_each_moment(void **state)
 {
-	(void)state;
 	random_state = 1;
 	begin_recording();
 	run(60);
@@ -792,7 +787,6 @@ static void begin_again(void)
 /* Power cuts while an xkvd loads what a power cut has left, and goes on with it. */
 static void test_one_after_the_other(void **state)
 {
-	(void)state;
 	random_state = 2;
 	begin_recording();
 	run(20);
@@ -877,7 +871,6 @@ static void test_writes_that_fail(void **state)
 {
 	struct writelog_info info;
 
-	(void)state;
 	random_state = 3;
 	begin_recording();
 	run(4);
@@ -914,7 +907,6 @@ static void test_a_write_that_is_not_taken_back(void **state)
 {
 	struct writelog_info info;
 
-	(void)state;
 	random_state = 4;
 	begin_recording();
 	run(4);
@@ -937,7 +929,6 @@ static void test_a_write_that_is_not_taken_back(void **state)
 
 static void test_syncs_that_fail(void **state)
 {
-	(void)state;
 	random_state = 5;
 	begin_recording();
 	run(4);
@@ -962,7 +953,6 @@ static void test_a_sync_that_failed_is_not_forgotten(void **state)
 	struct writelog_info info;
 	bool resumed;
 
-	(void)state;
 	random_state = 8;
 	begin_recording();
 	for (int failed = 0; failed < 2; failed++) {
@@ -992,7 +982,6 @@ static void test_a_sync_that_is_stuck(void **state)
 	struct writelog_info info;
 	char text[256];
 
-	(void)state;
 	random_state = 6;
 	begin_recording();
 	bed.cfg.appendfsync = APPENDFSYNC_EVERYSEC;
@@ -1017,7 +1006,6 @@ static void test_a_directory_that_vanishes(void **state)
 	char path[128], other[128];
 	struct writelog_info info;
 
-	(void)state;
 	random_state = 7;
 	begin_recording();
 	rec.on = false; /* renamed behind its back */
@@ -1076,7 +1064,6 @@ static void test_clients_that_come_again(void **state)
 {
 	double changes = 0;
 
-	(void)state;
 	begin_recording();
 	bed.cfg.appendfsync = APPENDFSYNC_ALWAYS;
 	run(1);

@@ -40,7 +40,6 @@ __attribute__((format(printf, 1, 2))) static void note(const char *fmt, ...)
 
 static int note_key(void *arg, const struct rdb_key *k)
 {
-	(void)arg;
 	note("%.*s=", (int)k->key_len, (const char *)k->key);
 	if (k->value_len <= 32)
 		note("%.*s", (int)k->value_len, (const char *)k->value);
@@ -54,7 +53,6 @@ static int note_key(void *arg, const struct rdb_key *k)
 
 static int note_misfit(void *arg, const struct rdb_misfit *m)
 {
-	(void)arg;
 	note("%llu: %s\n", (unsigned long long)m->offset, m->what);
 	return refuse_with;
 }
@@ -68,7 +66,6 @@ static size_t same_len;
 
 static int check_same(void *arg, const struct rdb_key *k)
 {
-	(void)arg;
 	assert_int_equal(k->key_len, same_len);
 	assert_int_equal(k->value_len, same_len);
 	assert_memory_equal(k->key, same_string, same_len);
@@ -126,7 +123,6 @@ static void test_crc64(void **state)
 {
 	uint8_t data[300];
 
-	(void)state;
 	assert_true(crc64(0, "123456789", 9) == 0xe9c6d914c4b8d9caULL);
 	assert_true(crc64(0, "", 0) == 0);
 	for (size_t i = 0; i < sizeof(data); i++)
@@ -148,7 +144,6 @@ static void test_lengths(void **state)
 {
 	static uint8_t big[70000];
 
-	(void)state;
 	memset(big, 'v', sizeof(big));
 	begin_file("REDIS0009");
 	ADD("\x00\x01"
@@ -171,7 +166,6 @@ static void test_lengths(void **state)
 
 static void test_integers(void **state)
 {
-	(void)state;
 	begin_file("REDIS0009");
 	ADD("\x00\xc0\x07\xc0\xff"
 	    "\x00\x01"
@@ -224,7 +218,6 @@ static void test_lzf(void **state)
 	char lines[256];
 	size_t at;
 
-	(void)state;
 	begin_file("REDIS0009");
 	ADD("\x00");
 	add_lzf("kkkkkkkkkkkkkkkkkkkkkkkkkkkkkk", 30);
@@ -254,7 +247,6 @@ static void test_long_lzf_key(void **state)
 {
 	static const uint8_t zeros[XKV_LONG_KEY_MAX + 1];
 
-	(void)state;
 	begin_file("REDIS0009");
 	ADD("\x00");
 	add_lzf(zeros, sizeof(zeros));
@@ -269,7 +261,6 @@ static void test_long_lzf_key(void **state)
 
 static void test_bad_lzf(void **state)
 {
-	(void)state;
 	begin_file("REDIS0009");
 	ADD("\x00\x01"
 	    "a\xc3\x02\x05\x20\x00");
@@ -296,7 +287,6 @@ static void test_bad_lzf(void **state)
 
 static void test_opcodes(void **state)
 {
-	(void)state;
 	begin_file("REDIS0011");
 	ADD("\xfa\x09redis-ver\x05"
 	    "7.2.0"
@@ -325,7 +315,6 @@ static void test_limits(void **state)
 {
 	static uint8_t key[XKV_LONG_KEY_MAX + 1];
 
-	(void)state;
 	memset(key, 'K', sizeof(key));
 	begin_file("REDIS0009");
 	ADD("\x00\x00\x01x\x00\x80\x00\x01\x00\x01");
@@ -402,7 +391,6 @@ static const struct other_type others[] = {
 /* Each is named, and the key after it is found. */
 static void test_other_types(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
 		begin_file("REDIS0012");
 		add(others[i].bytes, others[i].len);
@@ -423,7 +411,6 @@ static void test_huge_counts(void **state)
 {
 	static const uint8_t types[] = { 1, 2, 3, 4, 5, 14, 15, 18, 19, 21, 24 };
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(types); i++) {
 		begin_file("REDIS0012");
 		add(&types[i], 1);
@@ -438,7 +425,6 @@ static void test_versions(void **state)
 {
 	char magic[20];
 
-	(void)state;
 	for (int v = 1; v <= RDB_VERSION_MAX; v++) {
 		snprintf(magic, sizeof(magic), "REDIS%04d", v);
 		begin_file(magic);
@@ -455,7 +441,6 @@ static void test_versions(void **state)
 
 static void test_no_checksum(void **state)
 {
-	(void)state;
 	begin_file("REDIS0010");
 	ADD("\x00\x01"
 	    "a\x01"
@@ -466,7 +451,6 @@ static void test_no_checksum(void **state)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	begin_file("");
 	expect_error(-EBADMSG, 0, "empty");
 	begin_file("REDIS00");
@@ -518,7 +502,6 @@ static void test_refused(void **state)
 
 static void test_writer(void **state)
 {
-	(void)state;
 	write_sample();
 	assert_memory_equal(file.bytes, "REDIS0009", 9);
 	assert_int_equal(read_back(), 0);
@@ -564,7 +547,6 @@ static void test_compression(void **state)
 		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 	uint8_t noise[70000];
 
-	(void)state;
 	fill_random(noise, sizeof(noise));
 	assert_int_equal(written(true, "k", 1, a, 20), 1 + 2 + 1 + 20);
 	assert_in_range(written(true, "k", 1, a, 21), 1 + 2 + 3 + 1, 1 + 2 + 3 + 10);
@@ -590,7 +572,6 @@ static void test_compression_there_and_back(void **state)
 {
 	uint8_t value[300];
 
-	(void)state;
 	for (size_t len = 0; len < sizeof(value); len++) {
 		for (size_t same = 0; same <= len; same += 7) {
 			char path[] = "/tmp/xkv-test-rdb-XXXXXX";
@@ -621,7 +602,6 @@ static void test_compression_of_huge(void **state)
 	const size_t len = 80U << 20;
 	uint8_t *huge = calloc(1, len);
 
-	(void)state;
 	assert_non_null(huge);
 	assert_true(written(true, "k", 1, huge, len) < len / 80);
 	fill_random(huge, 30U << 20);
@@ -637,7 +617,6 @@ static void test_writer_is_sticky(void **state)
 	struct rdb_writer *w = rdb_writer_new(fd, false);
 	static char big[100000];
 
-	(void)state;
 	assert_true(fd >= 0 && w);
 	rdb_write_header(w, 1, 1);
 	assert_int_equal(rdb_writer_error(w), 0);
@@ -653,7 +632,6 @@ static void test_writer_is_sticky(void **state)
 
 static void test_truncated_anywhere(void **state)
 {
-	(void)state;
 	write_sample();
 	for (size_t len = file.len; len-- > 0;) {
 		file.len = len;
@@ -664,7 +642,6 @@ static void test_truncated_anywhere(void **state)
 
 static void test_flipped_anywhere(void **state)
 {
-	(void)state;
 	write_sample();
 	for (size_t i = 0; i < file.len; i++) {
 		for (int bit = 0; bit < 8; bit++) {

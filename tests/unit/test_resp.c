@@ -118,7 +118,6 @@ static void test_parser(void **state)
 {
 	char out[256];
 
-	(void)state;
 	for (size_t i = 0; i < COUNT(cases); i++)
 		for (size_t step = 1; step <= cases[i].len; step++) {
 			size_t n =
@@ -138,7 +137,6 @@ static void test_refused(void **state)
 	struct resp_limits limits = { .max_bulk = 4 };
 	char out[64];
 
-	(void)state;
 	for (size_t step = 1; step < sizeof(data); step++) {
 		size_t n = parse_steps(data, sizeof(data) - 1, step, &limits, out);
 
@@ -167,7 +165,6 @@ static void expect_too_long(char first, char second, const char *error)
 
 static void test_long_lines(void **state)
 {
-	(void)state;
 	expect_too_long('x', 0, "too big inline request");
 	expect_too_long('*', 0, "too big mbulk count string");
 	expect_too_long('*', '$', "too big bulk count string");
@@ -181,7 +178,6 @@ static void test_many_arguments(void **state)
 	struct resp_parser p = { 0 };
 	char *data = malloc(len);
 
-	(void)state;
 	assert_non_null(data);
 	memcpy(data, "*5000\r\n", 7);
 	for (unsigned int i = 0; i < n; i++)
@@ -201,7 +197,6 @@ static void test_missing(void **state)
 	char data[] = "*1\r\n$1000\r\nabc";
 	struct resp_parser p = { 0 };
 
-	(void)state;
 	assert_int_equal(resp_missing(&p, 0), 0);
 	assert_int_equal(resp_parse(&p, data, sizeof(data) - 1, &open_limits), RESP_MORE);
 	assert_int_equal(resp_missing(&p, sizeof(data) - 1), 999);
@@ -261,7 +256,6 @@ static void test_reply_types(void **state)
 	size_t len;
 	char *text;
 
-	(void)state;
 	for (enum protocol p = PROTOCOL_RESP2; p <= PROTOCOL_RESP3; p++) {
 		reply_init(&r, p, 0);
 		build(&r);
@@ -279,7 +273,6 @@ static void test_large_replies(void **state)
 	struct reply r, rest;
 	size_t len;
 
-	(void)state;
 	assert_non_null(value);
 	reply_init(&r, PROTOCOL_RESP2, 0);
 	reply_part(&rest, &r);
@@ -302,7 +295,6 @@ static void test_limit(void **state)
 	char value[1000] = "";
 	struct reply r, rest;
 
-	(void)state;
 	reply_init(&r, PROTOCOL_RESP2, 10000);
 	for (int i = 0; i < 9; i++)
 		reply_bulk(&r, value, sizeof(value));
@@ -330,7 +322,6 @@ static void test_copies(void **state)
 	struct reply r, copy[2];
 	size_t len;
 
-	(void)state;
 	assert_non_null(value);
 	memset(value, 'v', large);
 	reply_init(&r, PROTOCOL_RESP2, 0);
@@ -359,7 +350,6 @@ static void test_copies(void **state)
 
 static int free_cache(void **state)
 {
-	(void)state;
 	outbox_cache_free();
 	return 0;
 }

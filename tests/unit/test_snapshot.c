@@ -44,9 +44,6 @@ struct bed {
 
 static int remove_one(const char *path, const struct stat *sb, int type, struct FTW *ftw)
 {
-	(void)sb;
-	(void)type;
-	(void)ftw;
 	return remove(path);
 }
 

@@ -29,7 +29,6 @@ static void test_hurries(void **state)
 {
 	uint64_t before = slice();
 
-	(void)state;
 	assert_int_equal(setpriority(PRIO_PROCESS, 0, 3), 0);
 	thread_hurries(true);
 	assert_int_equal(slice(), before ? SHORT_NS : 0);

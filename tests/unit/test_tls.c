@@ -36,7 +36,6 @@ static int make_certificate(void **state)
 {
 	char command[512];
 
-	(void)state;
 	assert_non_null(mkdtemp(directory));
 	snprintf(certificate, sizeof(certificate), "%s/crt", directory);
 	snprintf(key, sizeof(key), "%s/key", directory);
@@ -50,7 +49,6 @@ static int make_certificate(void **state)
 
 static int remove_certificate(void **state)
 {
-	(void)state;
 	return unlink(certificate) || unlink(key) || rmdir(directory);
 }
 
@@ -242,8 +240,6 @@ static void test_a_read_that_writes(void **state)
  */
 static ssize_t write_that_reads(struct connection *conn, const struct iovec *iov, int count)
 {
-	(void)iov;
-	(void)count;
 	conn->write_needs_read = true;
 	errno = EAGAIN;
 	return -1;

@@ -57,16 +57,11 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 
 void store_sender(struct store_ctx *ctx, const struct sockaddr *from)
 {
-	(void)ctx;
-	(void)from;
 }
 
 int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void *reply,
 		   size_t reply_max, size_t reply_allowed)
 {
-	(void)ctx;
-	(void)reply_max;
-	(void)reply_allowed;
 	monotonic_ns += cost_ns;
 	if (served_count < sizeof(served) - 1)
 		served[served_count] = *(const char *)req;
@@ -77,18 +72,12 @@ int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void 
 
 bool store_goes_up(const struct store_ctx *ctx)
 {
-	(void)ctx;
 	return false;
 }
 
 void store_record(struct store_ctx *ctx, const void *req, size_t req_len, const void *reply,
 		  size_t reply_len)
 {
-	(void)ctx;
-	(void)req;
-	(void)req_len;
-	(void)reply;
-	(void)reply_len;
 }
 
 uint64_t writelog_sync_soon(void)
@@ -103,7 +92,6 @@ bool writelog_has(uint64_t position)
 
 uint64_t writelog_awaits(unsigned int replies, bool *writers)
 {
-	(void)replies;
 	*writers = false;
 	return changed > synced ? changed : 0;
 }
@@ -123,7 +111,6 @@ static int open_udp(void **state)
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	char err[256] = "";
 
-	(void)state;
 	memset(stat, 0, sizeof(stat));
 	memset(&durations, 0, sizeof(durations));
 	memset(served, 0, sizeof(served));
@@ -140,7 +127,6 @@ static int open_udp(void **state)
 
 static int close_udp(void **state)
 {
-	(void)state;
 	udp_close(&udp);
 	close(client);
 	return 0;
@@ -172,7 +158,6 @@ static void test_turns(void **state)
 {
 	static const char *const turns[] = { "abc", "abcdef", "abcdefghi", "abcdefghij" };
 
-	(void)state;
 	cost_ns = 400000;
 	send_each("abcdefghij");
 	for (int i = 0; i < 4; i++) {
@@ -188,7 +173,6 @@ static void test_turns(void **state)
 /* One that takes longer than a turn has one of its own; what came later waits behind the rest. */
 static void test_long_ones(void **state)
 {
-	(void)state;
 	cost_ns = 5000000;
 	send_each("ab");
 	assert_true(udp_readable(&udp.socket[0]));
@@ -205,7 +189,6 @@ static void test_long_ones(void **state)
  */
 static void test_late_ones(void **state)
 {
-	(void)state;
 	send_each("ab");
 	set_forward = 6;
 	assert_false(udp_readable(&udp.socket[0]));
@@ -224,7 +207,6 @@ static void test_late_ones(void **state)
 /* One that waits in xkvd for its turn becomes late as well. */
 static void test_late_in_a_batch(void **state)
 {
-	(void)state;
 	cost_ns = 5000000;
 	send_each("ab");
 	assert_true(udp_readable(&udp.socket[0]));
@@ -254,7 +236,6 @@ static void send_one(char name, uint8_t opcode, uint8_t status, size_t len)
 /* Replies to changes wait for the disk; to reads, and to changes that are refused, they do not. */
 static void test_held(void **state)
 {
-	(void)state;
 	send_one('0', XKV_OP_SET, XKV_OK, ONE_RESULT); /* without `always` */
 	assert_string_equal(replies(), "0");
 	changed = 1;
@@ -281,7 +262,6 @@ static void test_held(void **state)
 /* Who asks for it waits, whatever `appendfsync` says; who still does when the log ends, in vain. */
 static void test_held_durable(void **state)
 {
-	(void)state;
 	flags = XKV_F_DURABLE;
 	shared.logged = 1;
 	changed = 1;
@@ -307,7 +287,6 @@ static void test_held_repeated(void **state)
 {
 	struct xkv_hdr hdr = { .magic = 'r', .status = XKV_REPEATED };
 
-	(void)state;
 	changed = 1;
 	assert_int_equal(send(client, &hdr, sizeof(hdr), 0), sizeof(hdr));
 	assert_false(udp_readable(&udp.socket[0]));
@@ -320,7 +299,6 @@ static void test_crowded(void **state)
 {
 	unsigned int held;
 
-	(void)state;
 	changed = 1;
 	while (!stat[STAT_UDP_CROWDED])
 		send_one('a', XKV_OP_SET, XKV_OK, XKV_PAYLOAD_MAX4);

@@ -129,7 +129,6 @@ static int set_up(void **state)
 {
 	char path[128];
 
-	(void)state;
 	log_set_level(LOG_LEVEL_WARNING + 1);
 	strcpy(bed.dir, "/tmp/xkv-test-log-XXXXXX");
 	if (!mkdtemp(bed.dir))
@@ -154,15 +153,11 @@ static int set_up(void **state)
 
 static int remove_one(const char *path, const struct stat *sb, int type, struct FTW *ftw)
 {
-	(void)sb;
-	(void)type;
-	(void)ftw;
 	return remove(path);
 }
 
 static int tear_down(void **state)
 {
-	(void)state;
 	store_ctx_put(bed.ctx);
 	userstore_free(bed.st);
 	nftw(bed.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
@@ -229,7 +224,6 @@ static unsigned int units_within(size_t len)
 
 static void test_whole(void **state)
 {
-	(void)state;
 	loads();
 	has_units(bed.units);
 	has("k3", "1\r\n#XKV:at 7\r\n*1\r\n$4\r\nEXEC\r\n");
@@ -238,7 +232,6 @@ static void test_whole(void **state)
 /* A transaction is there, or not; and the file can be gone on with. */
 static void test_cut_off_anywhere(void **state)
 {
-	(void)state;
 	for (size_t len = 0; len <= bed.log.len; len++) {
 		put_file("a.aof.2.incr.aof", bed.log.bytes, len);
 		loads();
@@ -253,7 +246,6 @@ static void test_cut_off_is_refused(void **state)
 {
 	unsigned int refused = 0;
 
-	(void)state;
 	bed.cfg.aof_load_truncated = false;
 	for (size_t len = 0; len < bed.log.len; len++) {
 		put_file("a.aof.2.incr.aof", bed.log.bytes, len);
@@ -272,7 +264,6 @@ static void test_zeros_at_the_end(void **state)
 {
 	char bytes[1024];
 
-	(void)state;
 	assert_true(bed.log.len + 100 < sizeof(bytes));
 	for (size_t len = 0; len < bed.log.len; len++) {
 		memset(bytes, 0, sizeof(bytes));
@@ -285,7 +276,6 @@ static void test_zeros_at_the_end(void **state)
 
 static void test_only_the_last_may_be_cut_off(void **state)
 {
-	(void)state;
 	put_text("a.aof.1.incr.aof", "*2\r\n$7\r\nPERSIST\r\n$7\r\nexpir");
 	assert_int_equal(load(), -EBADMSG);
 	assert_non_null(strstr(error, "a.aof.1.incr.aof, offset "));
@@ -299,7 +289,6 @@ static void test_changed_anywhere(void **state)
 	unsigned int refused = 0;
 	char *bytes = malloc(bed.log.len);
 
-	(void)state;
 	assert_non_null(bytes);
 	for (size_t at = 0; at < bed.log.len * sizeof(change); at++) {
 		memcpy(bytes, bed.log.bytes, bed.log.len);
@@ -320,7 +309,6 @@ static void test_manifest(void **state)
 	char text[sizeof(MANIFEST)];
 	size_t len = strlen(MANIFEST);
 
-	(void)state;
 	for (size_t cut = 0; cut < len; cut++) {
 		put_file("a.aof.manifest", MANIFEST, cut);
 		if (load())
@@ -347,7 +335,6 @@ static void expect(const char *manifest, const char *why)
 
 static void test_base_that_is_empty(void **state)
 {
-	(void)state;
 	put_text("a.aof.1.base.rdb", "");
 	assert_int_equal(load(), -EBADMSG);
 	assert_non_null(strstr(error, "a.aof.1.base.rdb, offset 0"));
@@ -355,7 +342,6 @@ static void test_base_that_is_empty(void **state)
 
 static void test_manifests_that_are_wrong(void **state)
 {
-	(void)state;
 	expect("", "line 1: it names no file");
 	expect("file x seq 1 type z\n", "this is no");
 	expect("file x seq 1x type i\n", "this is no");
@@ -386,7 +372,6 @@ static void expect_command(const char *why, unsigned int argc, const char *const
 
 static void test_commands_that_are_refused(void **state)
 {
-	(void)state;
 	REFUSED("offset 0: RPUSH: xkv does not replay this command", "RPUSH", "a", "b");
 	REFUSED("SETRANGE: xkv does not replay", "SETRANGE", "a", "1", "b");
 	REFUSED("SET: its arguments are wrong", "SET", "a", "b", "PXAT");
@@ -401,7 +386,6 @@ static void test_old_file(void **state)
 {
 	char path[128];
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/log/a.aof.manifest", bed.dir);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(load(), -ENOENT);
@@ -503,14 +487,12 @@ static void has_blocks(unsigned int units)
 
 static void test_sealed(void **state)
 {
-	(void)state;
 	loads();
 	has_blocks(bed.units);
 }
 
 static void test_sealed_cut_off_anywhere(void **state)
 {
-	(void)state;
 	for (size_t len = 0; len <= sealed.len; len++) {
 		put_file("a.aof.2.incr.aof", sealed.bytes, len);
 		loads();
@@ -528,7 +510,6 @@ static void test_each_bit_of_an_increment(void **state)
 	char *bytes = malloc(sealed.len), *found;
 	size_t offset, block;
 
-	(void)state;
 	assert_non_null(bytes);
 	for (size_t bit = 0; bit < sealed.len * 8; bit++) {
 		memcpy(bytes, sealed.bytes, sealed.len);
@@ -555,7 +536,6 @@ static void test_each_bit_of_a_manifest(void **state)
 	FILE *f;
 	size_t len;
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/log", bed.dir);
 	dir = open(path, O_RDONLY | O_DIRECTORY);
 	manifest_add(&m, "a.aof.1.base.rdb", 1, 'b');
@@ -588,7 +568,6 @@ static void test_an_increment_that_lost_its_end(void **state)
 {
 	uint32_t sum = first_sum;
 
-	(void)state;
 	sealed.len = 0;
 	seal_line(&sum, "XKV:at 1");
 	put_file("a.aof.3.incr.aof", sealed.bytes, sealed.len);
@@ -610,7 +589,6 @@ static void test_sectors_that_were_not_written(void **state)
 	uint32_t sum = 0;
 	size_t last;
 
-	(void)state;
 	memset(value, 'v', sizeof(value) - 1);
 	sealed.len = 0;
 	seal_line(&sum, "XKV:at 1");
@@ -648,7 +626,6 @@ static void test_sectors_that_were_not_written(void **state)
 /* A Redis that went on with it has no checksums, nor do its files. */
 static void test_what_a_redis_has_added(void **state)
 {
-	(void)state;
 	aof_clear(&bed.log);
 	COMMAND("SELECT", "0");
 	COMMAND("SET", "redis", "1");
@@ -669,7 +646,6 @@ static void test_the_checksum(void **state)
 {
 	static const char bytes[] = "123456789abcdefghijklmnopqrstuvwxyz";
 
-	(void)state;
 	assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
 	for (size_t from = 0; from < 8; from++)
 		for (size_t len = 0; from + len < sizeof(bytes); len++) {
