@@ -102,7 +102,8 @@ static void add_text(void *arg, const char *section, const char *name, const cha
 	json_object_set_new(arg, name, json_string(value));
 }
 
-json_t *info_fields(char *text)
+/* The fields of INFO's text, which is modified: name -> text.  The caller owns them. */
+static json_t *info_fields(char *text)
 {
 	json_t *fields = json_object();
 

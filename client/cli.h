@@ -106,8 +106,6 @@ void complete_at_prompt(struct cli *c);
 int cmd_stats(struct cli *c, int argc, struct word *argv);
 int cmd_save(struct cli *c, int argc, struct word *argv);
 int watch_stats(struct cli *c);
-/* The fields of INFO's text, which is modified: name -> text.  The caller owns them. */
-json_t *info_fields(char *text);
 /* Of one of them; "" and 0 if it is not there. */
 const char *info_text(const json_t *fields, const char *name);
 double info_number(const json_t *fields, const char *name);

@@ -37,7 +37,7 @@ redisReply *tcp_await(const struct cli *c, struct tcp *tcp, int argc, const char
 		      const sigset_t *mask, int *err);
 /* A section of INFO, a text.  NULL after an error. */
 redisReply *info_reply(const struct cli *c, struct tcp *tcp, const char *section, int *err);
-/* INFO with all its sections, as info_fields(). */
+/* The fields of all sections of INFO: name -> text.  The caller owns them. */
 json_t *info_ask(const struct cli *c, struct tcp *tcp, int *err);
 /* Whom it talks to, for people. */
 const char *tcp_place(const struct cli *c, char *text, size_t len);

@@ -31,7 +31,8 @@ double result_requests_rate(const struct result *r)
 	return (r->stats.count[STAT_REQUESTS] - r->stats.count[STAT_AFTER_END]) / r->seconds;
 }
 
-double result_ops_rate(const struct result *r)
+/* Operations that were answered before the end, per second. */
+static double result_ops_rate(const struct result *r)
 {
 	return (r->stats.count[STAT_OPS] - r->stats.count[STAT_OPS_AFTER_END]) / r->seconds;
 }

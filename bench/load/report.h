@@ -14,9 +14,8 @@ struct result {
 	const char *mode; /* of the transport, or NULL */
 };
 
-/* Requests and operations that were answered before the end, per second. */
+/* Requests that were answered before the end, per second. */
 double result_requests_rate(const struct result *r);
-double result_ops_rate(const struct result *r);
 
 /* Prints a line on standard error about an interval of `seconds` that ends `at` (seconds). */
 void report_progress(const struct stats *interval, double seconds, double at, const char *phase);

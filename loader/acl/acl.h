@@ -298,9 +298,6 @@ char *acl_config_lines(const struct config *cfg);
 bool acl_login(struct caller *c, const struct resp_arg *command, const struct resp_arg *name,
 	       const struct resp_arg *password);
 
-/* Replies that a subcommand does not take so many arguments. */
-void reply_acl_usage(struct caller *c, const struct resp_arg *subcommand);
-
 /* --- acl_log.c --- */
 
 /* Counts a denial, and adds it to ACL LOG. */

@@ -10,12 +10,6 @@
 
 #define GENPASS_BITS 4096 /* at most */
 
-/* Bytes of an argument to be shown in an error: up to a NUL, as in Redis. */
-static int shown(const struct resp_arg *arg)
-{
-	return (int)strnlen(arg->ptr, arg->len);
-}
-
 bool acl_login(struct caller *c, const struct resp_arg *command, const struct resp_arg *name,
 	       const struct resp_arg *password)
 {
@@ -33,13 +27,6 @@ bool acl_login(struct caller *c, const struct resp_arg *command, const struct re
 	acl_log_add(c, ACL_COMMAND, ACL_DENIED_AUTH, command, name);
 	reply_error(reply_to(c), "WRONGPASS invalid username-password pair or user is disabled.");
 	return false;
-}
-
-void reply_acl_usage(struct caller *c, const struct resp_arg *subcommand)
-{
-	reply_error(reply_to(c),
-		    "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try ACL HELP.",
-		    shown(subcommand), subcommand->ptr);
 }
 
 /* --- ACL SETUSER, DELUSER --- */
@@ -74,7 +61,7 @@ static bool udp_follows(struct caller *c, const struct resp_arg *name, bool is_d
 {
 	char err[256] = "", text[160];
 
-	snprintf(text, sizeof(text), "%.*s", shown(name), name->ptr);
+	snprintf(text, sizeof(text), "%.*s", arg_shown(name, SIZE_MAX), name->ptr);
 	if (!acl_closes_udp(c->srv->cfg, is_default, rules) ||
 	    !server_close_udp(c->srv, text, err, sizeof(err)))
 		return true;
@@ -118,7 +105,7 @@ void cmd_acl_setuser(struct caller *c, unsigned int argc, const struct resp_arg 
 	if (ret == -EINVAL) {
 		reply_error(reply_to(c),
 			    "ERR Unmatched parenthesis in acl selector starting at '%.*s'.",
-			    shown(&argv[3 + failed]), argv[3 + failed].ptr);
+			    arg_shown(&argv[3 + failed], SIZE_MAX), argv[3 + failed].ptr);
 	} else if (ret) {
 		reply_error(reply_to(c), "ERR out of memory");
 	} else {
@@ -273,16 +260,14 @@ void cmd_acl_cat(struct caller *c, unsigned int argc, const struct resp_arg *arg
 		for (unsigned int i = 0; i < ACL_CATEGORIES; i++)
 			reply_text(reply_to(c), acl_category_names[i]);
 	} else if (argc > 3) {
-		reply_acl_usage(c, &argv[1]);
+		reply_subcommand_usage(c, "ACL", &argv[1]);
 	} else {
 		category = acl_category(argv[2].ptr, argv[2].len);
 		if (category)
 			reply_category(c, category);
 		else
-			reply_error(
-				reply_to(c), "ERR Unknown category '%.*s'",
-				(int)strnlen(argv[2].ptr, argv[2].len < 128 ? argv[2].len : 128),
-				argv[2].ptr);
+			reply_error(reply_to(c), "ERR Unknown category '%.*s'",
+				    arg_shown(&argv[2], 128), argv[2].ptr);
 	}
 }
 
@@ -293,7 +278,7 @@ void cmd_acl_genpass(struct caller *c, unsigned int argc, const struct resp_arg 
 	int64_t bits = 256;
 
 	if (argc > 3) {
-		reply_acl_usage(c, &argv[1]);
+		reply_subcommand_usage(c, "ACL", &argv[1]);
 		return;
 	}
 	if (argc == 3 && !check_integer(c, &argv[2], &bits))
@@ -329,7 +314,8 @@ static void reply_denied(struct caller *c, enum acl_verdict verdict, const struc
 			       command_full_name(cmd, name));
 	else
 		len = asprintf(&text, "This user has no permissions to access the '%.*s' %s",
-			       shown(arg), arg->ptr, verdict == ACL_DENIED_KEY ? "key" : "channel");
+			       arg_shown(arg, SIZE_MAX), arg->ptr,
+			       verdict == ACL_DENIED_KEY ? "key" : "channel");
 	if (len < 0) {
 		reply_error(reply_to(c), "ERR out of memory");
 		return;
@@ -347,12 +333,13 @@ void cmd_acl_dryrun(struct caller *c, unsigned int argc, const struct resp_arg *
 	unsigned int at;
 
 	if (!user) {
-		reply_error(reply_to(c), "ERR User '%.*s' not found", shown(&argv[2]), argv[2].ptr);
+		reply_error(reply_to(c), "ERR User '%.*s' not found", arg_shown(&argv[2], SIZE_MAX),
+			    argv[2].ptr);
 		return;
 	}
 	if (!cmd) {
-		reply_error(reply_to(c), "ERR Command '%.*s' not found", shown(&argv[3]),
-			    argv[3].ptr);
+		reply_error(reply_to(c), "ERR Command '%.*s' not found",
+			    arg_shown(&argv[3], SIZE_MAX), argv[3].ptr);
 		return;
 	}
 	if (!command_arity_ok(cmd, argc - 3)) {

@@ -205,7 +205,7 @@ void cmd_acl_log(struct caller *c, unsigned int argc, const struct resp_arg *arg
 	int64_t most = 10;
 
 	if (argc > 3) {
-		reply_acl_usage(c, &argv[1]);
+		reply_subcommand_usage(c, "ACL", &argv[1]);
 		return;
 	}
 	if (argc == 3 && arg_is(&argv[2], "reset")) {

@@ -112,7 +112,7 @@ static bool hello_options(struct caller *c, unsigned int argc, const struct resp
 				return false;
 		} else {
 			reply_error(reply_to(c), "ERR Syntax error in HELLO option '%.*s'",
-				    (int)strnlen(argv[i].ptr, argv[i].len), argv[i].ptr);
+				    arg_shown(&argv[i], SIZE_MAX), argv[i].ptr);
 			return false;
 		}
 	}
@@ -215,7 +215,7 @@ void cmd_client_setinfo(struct caller *c, unsigned int argc, const struct resp_a
 
 	if (!name && !arg_is(&argv[2], "lib-ver"))
 		reply_error(reply_to(c), "ERR Unrecognized option '%.*s'",
-			    (int)strnlen(argv[2].ptr, argv[2].len), argv[2].ptr);
+			    arg_shown(&argv[2], SIZE_MAX), argv[2].ptr);
 	else if (is_name(c, name ? "lib-name" : "lib-ver", &argv[3]) &&
 		 set_text(c, name ? &c->session.lib_name : &c->session.lib_version, &argv[3]))
 		reply_ok(reply_to(c));
@@ -355,8 +355,8 @@ static bool filter_type(struct caller *c, const struct resp_arg *type, struct cl
 	if (arg_is(type, "normal") || arg_is(type, "pubsub") || arg_is(type, "master") ||
 	    arg_is(type, "replica") || arg_is(type, "slave"))
 		return true;
-	reply_error(reply_to(c), "ERR Unknown client type '%.*s'",
-		    (int)strnlen(type->ptr, type->len), type->ptr);
+	reply_error(reply_to(c), "ERR Unknown client type '%.*s'", arg_shown(type, SIZE_MAX),
+		    type->ptr);
 	return false;
 }
 
@@ -479,8 +479,8 @@ static bool filter_user(struct caller *c, const struct resp_arg *name, struct cl
 {
 	f->user = acl_find(acl_users(), name->ptr, name->len);
 	if (!f->user)
-		reply_error(reply_to(c), "ERR No such user '%.*s'",
-			    (int)strnlen(name->ptr, name->len), name->ptr);
+		reply_error(reply_to(c), "ERR No such user '%.*s'", arg_shown(name, SIZE_MAX),
+			    name->ptr);
 	return f->user;
 }
 

@@ -24,21 +24,13 @@ bool client_postpones(struct caller *c, const struct command *cmd, const struct 
 	return p->until_ns && c->id && (p->all || client_pause_stops(c, cmd, argv));
 }
 
-static void too_many(struct caller *c, const struct resp_arg *argv)
-{
-	reply_error(reply_to(c),
-		    "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try CLIENT "
-		    "HELP.",
-		    (int)strnlen(argv[1].ptr, argv[1].len), argv[1].ptr);
-}
-
 void cmd_client_pause(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	bool write = argc == 4 && arg_is(&argv[3], "write");
 	int64_t ms;
 
 	if (argc > 4)
-		too_many(c, argv);
+		reply_subcommand_usage(c, "CLIENT", &argv[1]);
 	else if (argc == 4 && !write && !arg_is(&argv[3], "all"))
 		reply_error(reply_to(c), "ERR CLIENT PAUSE mode must be WRITE or ALL");
 	else if (!text_to_i64(argv[2].ptr, argv[2].len, &ms) || ms > INT64_MAX / 1000000 / 2)
@@ -106,7 +98,7 @@ void cmd_client_unblock(struct caller *c, unsigned int argc, const struct resp_a
 	int64_t id;
 
 	if (argc > 4)
-		too_many(c, argv);
+		reply_subcommand_usage(c, "CLIENT", &argv[1]);
 	else if (argc == 4 && !arg_is(&argv[3], "timeout") && !arg_is(&argv[3], "error"))
 		reply_error(reply_to(c), "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
 	else if (check_integer(c, &argv[2], &id)) {

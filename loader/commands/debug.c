@@ -92,8 +92,5 @@ void cmd_debug(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 			subcommands[i].fn(c, &argv[2]);
 			return;
 		}
-	reply_error(
-		reply_to(c),
-		"ERR unknown subcommand or wrong number of arguments for '%.*s'. Try DEBUG HELP.",
-		(int)strnlen(argv[1].ptr, argv[1].len < 128 ? argv[1].len : 128), argv[1].ptr);
+	reply_subcommand_usage(c, "DEBUG", &argv[1]);
 }

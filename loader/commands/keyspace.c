@@ -45,7 +45,7 @@ static void del_key(struct caller *c, const struct resp_arg *arg, unsigned int i
 
 void cmd_del(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	command_keys_atomic(c, argc, argv, 1, del_key);
+	command_keys(c, argc, argv, 1, del_key);
 }
 
 static void exists_key(struct caller *c, const struct resp_arg *arg, unsigned int index,
@@ -56,7 +56,7 @@ static void exists_key(struct caller *c, const struct resp_arg *arg, unsigned in
 
 void cmd_exists(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	command_keys_atomic(c, argc, argv, 1, exists_key);
+	command_keys(c, argc, argv, 1, exists_key);
 }
 
 static void touch_key(struct caller *c, const struct resp_arg *arg, unsigned int index,
@@ -67,7 +67,7 @@ static void touch_key(struct caller *c, const struct resp_arg *arg, unsigned int
 
 void cmd_touch(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	command_keys_atomic(c, argc, argv, 1, touch_key);
+	command_keys(c, argc, argv, 1, touch_key);
 }
 
 static void end_type(struct caller *c, unsigned int note, int ret, const struct store_entry *e)

@@ -200,7 +200,7 @@ void cmd_latency_graph(struct caller *c, unsigned int argc, const struct resp_ar
 
 	if (!s) {
 		reply_error(reply_to(c), "ERR No samples available for event '%.*s'",
-			    (int)strnlen(argv[2].ptr, argv[2].len), argv[2].ptr);
+			    arg_shown(&argv[2], SIZE_MAX), argv[2].ptr);
 		return;
 	}
 	out = reply_collect(c, &text, &len);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * MEMORY STATS, DOCTOR and MALLOC-STATS.  The fields of MEMORY STATS are those of Redis 7.0; what
- * xkv does not have (replication, scripts, an append-only file) takes 0 bytes.
+ * MEMORY STATS, DOCTOR and MALLOC-STATS.  The fields of MEMORY STATS are those of Redis 7.0.  Those
+ * of replication are 0, as there is none, and so are those of scripts and of the write log, whose
+ * memory is not the store's: INFO has it.
  */
 #include <string.h>
 

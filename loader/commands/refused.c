@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Commands that are there to be refused with a reason: replication, modules, the append-only file;
- * and the names of those about types that a store of strings does not have.
+ * Commands that are refused with a reason, those of replication and modules, and the names of
+ * commands on types that a store of strings does not have.
  */
 #include <ctype.h>
 #include <string.h>
@@ -119,8 +119,7 @@ void cmd_sync(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 
 void cmd_migrate(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	reply_error(reply_to(c), "ERR MIGRATE is not supported: xkvd connects to no other server; "
-				 "move keys with DUMP and RESTORE");
+	reply_error(reply_to(c), "ERR MIGRATE is not supported: move keys with DUMP and RESTORE");
 }
 
 /* --- others --- */

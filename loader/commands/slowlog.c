@@ -182,10 +182,7 @@ void cmd_slowlog_get(struct caller *c, unsigned int argc, const struct resp_arg 
 	int64_t count = 10;
 
 	if (argc > 3) {
-		reply_error(reply_to(c),
-			    "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try "
-			    "SLOWLOG HELP.",
-			    (int)argv[1].len, argv[1].ptr);
+		reply_subcommand_usage(c, "SLOWLOG", &argv[1]);
 		return;
 	}
 	if (argc == 3 && (!text_to_i64(argv[2].ptr, argv[2].len, &count) || count < -1)) {

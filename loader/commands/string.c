@@ -44,7 +44,7 @@ static void mget_key(struct caller *c, const struct resp_arg *arg, unsigned int 
 
 void cmd_mget(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
-	command_keys_atomic(c, argc, argv, 1, mget_key);
+	command_keys(c, argc, argv, 1, mget_key);
 }
 
 static void end_length(struct caller *c, unsigned int note, int ret, const struct store_entry *e)
@@ -370,7 +370,7 @@ void cmd_mset(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 	if (argc % 2 == 0)
 		reply_error(reply_now(c), "ERR wrong number of arguments for 'mset' command");
 	else
-		command_keys_atomic(c, argc, argv, 2, mset_key);
+		command_keys(c, argc, argv, 2, mset_key);
 }
 
 static int set_all_new(struct caller *c, void *arg)

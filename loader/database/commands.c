@@ -438,12 +438,6 @@ bool check_integer(struct caller *c, const struct resp_arg *arg, int64_t *out)
 	return false;
 }
 
-/* Bytes of an argument to be shown in an error: up to a NUL, as in Redis. */
-static int shown(const struct resp_arg *arg, size_t max)
-{
-	return (int)strnlen(arg->ptr, arg->len < max ? arg->len : max);
-}
-
 static void unknown_command(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const char *reason = missing_reason(&argv[0]);
@@ -451,16 +445,16 @@ static void unknown_command(struct caller *c, unsigned int argc, const struct re
 	size_t len = 0;
 
 	if (reason) {
-		reply_error(reply_now(c), "ERR unknown command '%.*s': %s", shown(&argv[0], 128),
-			    argv[0].ptr, reason);
+		reply_error(reply_now(c), "ERR unknown command '%.*s': %s",
+			    arg_shown(&argv[0], 128), argv[0].ptr, reason);
 		return;
 	}
 	args[0] = '\0';
 	for (unsigned int i = 1; i < argc && len < 128; i++)
 		len += (size_t)snprintf(args + len, sizeof(args) - len, "'%.*s' ",
-					shown(&argv[i], 128 - len), argv[i].ptr);
+					arg_shown(&argv[i], 128 - len), argv[i].ptr);
 	reply_error(reply_now(c), "ERR unknown command '%.*s', with args beginning with: %s",
-		    shown(&argv[0], 128), argv[0].ptr, args);
+		    arg_shown(&argv[0], 128), argv[0].ptr, args);
 }
 
 static void unknown_subcommand(struct caller *c, const struct command *cmd,
@@ -472,8 +466,16 @@ static void unknown_subcommand(struct caller *c, const struct command *cmd,
 	for (i = 0; cmd->name[i] && i < NAME_MAX_LEN; i++)
 		upper[i] = (char)toupper((unsigned char)cmd->name[i]);
 	upper[i] = '\0';
-	reply_error(reply_now(c), "ERR unknown subcommand '%.*s'. Try %s HELP.", shown(sub, 128),
-		    sub->ptr, upper);
+	reply_error(reply_now(c), "ERR unknown subcommand '%.*s'. Try %s HELP.",
+		    arg_shown(sub, 128), sub->ptr, upper);
+}
+
+void reply_subcommand_usage(struct caller *c, const char *command,
+			    const struct resp_arg *subcommand)
+{
+	reply_error(reply_to(c),
+		    "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try %s HELP.",
+		    arg_shown(subcommand, 128), subcommand->ptr, command);
 }
 
 /* --- dispatch --- */

@@ -307,16 +307,11 @@ void long_end(struct caller *c);
 
 /*
  * Calls `key` for each of the keys from argv[1] on, with `stride` arguments each, after all of them
- * were checked.
+ * were checked: all at one point in time, unless there are more keys than a transaction may have,
+ * or the replies are so long that they should be made as the client reads them.
  */
 void command_keys(struct caller *c, unsigned int argc, const struct resp_arg *argv,
 		  unsigned int stride, command_key_fn *key);
-/*
- * The same, all at one point in time, unless there are more keys than a transaction may have, or
- * the replies are so long that they should be made as the client reads them.
- */
-void command_keys_atomic(struct caller *c, unsigned int argc, const struct resp_arg *argv,
-			 unsigned int stride, command_key_fn *key);
 
 /* --- transactions --- */
 
@@ -437,6 +432,9 @@ bool command_each_key(const struct command *cmd, unsigned int argc, const struct
 
 /* docs.c: what COMMAND DOCS says of a command, and of its subcommands. */
 void reply_docs(struct reply *r, const struct command *cmd);
+/* Replies that a subcommand of `command` does not take so many arguments. */
+void reply_subcommand_usage(struct caller *c, const char *command,
+			    const struct resp_arg *subcommand);
 /* Its arguments as HELP shows them, each behind a blank, in `text`. */
 const char *command_syntax(const struct command *cmd, char *text, size_t size);
 
@@ -611,6 +609,12 @@ bool check_database(struct caller *c, const struct resp_arg *arg, const char *er
 static inline bool arg_is(const struct resp_arg *arg, const char *word)
 {
 	return text_is(arg->ptr, arg->len, word);
+}
+
+/* Bytes of an argument to be shown in an error: up to a NUL, as in Redis, and `most`. */
+static inline int arg_shown(const struct resp_arg *arg, size_t most)
+{
+	return (int)strnlen(arg->ptr, arg->len < most ? arg->len : most);
 }
 
 /*

@@ -95,8 +95,9 @@ static int all_keys(struct caller *c, void *arg)
 	return true;
 }
 
-void command_keys(struct caller *c, unsigned int argc, const struct resp_arg *argv,
-		  unsigned int stride, command_key_fn *key)
+/* Calls `key` for each of the keys: in slices, if there are many. */
+static void keys_in_slices(struct caller *c, unsigned int argc, const struct resp_arg *argv,
+			   unsigned int stride, command_key_fn *key)
 {
 	struct keys k = { argc, stride, argv, key, .tracks = tracking_follows(c, argc) };
 	struct progress *p;
@@ -130,8 +131,8 @@ static bool is_sliced(const struct caller *c, int error, unsigned int count, uns
 	return false;
 }
 
-void command_keys_atomic(struct caller *c, unsigned int argc, const struct resp_arg *argv,
-			 unsigned int stride, command_key_fn *key)
+void command_keys(struct caller *c, unsigned int argc, const struct resp_arg *argv,
+		  unsigned int stride, command_key_fn *key)
 {
 	struct keys k = { argc,
 			  stride,
@@ -147,7 +148,7 @@ void command_keys_atomic(struct caller *c, unsigned int argc, const struct resp_
 	if (ret == REPLIED)
 		return;
 	if (ret && is_sliced(c, ret, count, stride))
-		command_keys(c, argc, argv, stride, key);
+		keys_in_slices(c, argc, argv, stride, key);
 	else if (ret)
 		reply_store_error(c, ret);
 }

@@ -24,8 +24,6 @@ struct nic_queues {
 #define NIC_XDP_REDIRECT 2
 #define NIC_XDP_XMIT	 4
 
-#define NIC_LOSSES_MAX 512
-
 struct nic {
 	bool known; /* the interface is there */
 	bool up;

@@ -111,7 +111,6 @@ static struct {
 	int switch_ret;
 	pthread_t rewrite_thread;
 	bool rewrite_joinable;
-	bool rewrite_wanted; /* BGREWRITEAOF */
 	/*
 	 * What is on the disk is not to be relied on: a base is needed.  So often that was found;
 	 * up to which a base has mended it, or will, the one that is being written.

@@ -51,7 +51,8 @@ void backlog_resize(struct backlog *b, size_t size)
 	backlog_wake(b);
 }
 
-const struct kept_event *backlog_at(const struct backlog *b, uint64_t position)
+/* The event at a position of [first, next). */
+static const struct kept_event *backlog_at(const struct backlog *b, uint64_t position)
 {
 	return (struct kept_event *)(b->bytes + b->begin[position % b->slots] % b->size);
 }

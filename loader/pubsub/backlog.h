@@ -41,8 +41,6 @@ void backlog_resize(struct backlog *b, size_t size);
 /* `event` NULL: events were lost. */
 void backlog_add(struct backlog *b, unsigned int database, const char *event, const void *key,
 		 size_t key_len);
-/* The event at a position of [first, next). */
-const struct kept_event *backlog_at(const struct backlog *b, uint64_t position);
 /* Has those that wait look again, if there is something new. */
 void backlog_wake(struct backlog *b);
 

@@ -603,10 +603,7 @@ static void reply_topics(struct caller *c, enum topic_kind kind, unsigned int ar
 	size_t count = 0;
 
 	if (argc > 3) {
-		reply_error(reply_to(c),
-			    "ERR unknown subcommand or wrong number of arguments for '%.*s'. "
-			    "Try PUBSUB HELP.",
-			    (int)argv[1].len, argv[1].ptr);
+		reply_subcommand_usage(c, "PUBSUB", &argv[1]);
 		return;
 	}
 	if (argc == 3 && !(glob = glob_new(argv[2].ptr, argv[2].len, false))) {

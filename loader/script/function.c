@@ -464,18 +464,10 @@ void cmd_function_delete(struct caller *c, unsigned int argc, const struct resp_
 	reply_ok(reply_to(c));
 }
 
-static void wrong_number(struct caller *c, const struct resp_arg *name)
-{
-	reply_error(reply_to(c),
-		    "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try FUNCTION "
-		    "HELP.",
-		    (int)name->len, name->ptr);
-}
-
 void cmd_function_flush(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc > 3) {
-		wrong_number(c, &argv[1]);
+		reply_subcommand_usage(c, "FUNCTION", &argv[1]);
 	} else if (argc == 3 && !arg_is(&argv[2], "sync") && !arg_is(&argv[2], "async")) {
 		reply_error(reply_to(c), "ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
 	} else {
@@ -696,7 +688,7 @@ void cmd_function_restore(struct caller *c, unsigned int argc, const struct resp
 	int ret;
 
 	if (argc > 4) {
-		wrong_number(c, &argv[1]);
+		reply_subcommand_usage(c, "FUNCTION", &argv[1]);
 		return;
 	}
 	if (argc == 4 && !flush && !replace && !arg_is(&argv[3], "append")) {

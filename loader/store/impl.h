@@ -354,8 +354,6 @@ static inline uint64_t span_ref(const struct span *s, unsigned int i)
  * maintenance thread, which is the only one that takes units away.
  */
 
-/* The first span of a page that begins at or after `unit`. */
-bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
 /* The span that contains this unit. */
 bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
 /* The span that contains the slot of a reference. */
@@ -368,8 +366,6 @@ static inline bool span_of_ref(const struct store *st, uint64_t ref, struct span
  * cursor to the first slot again.
  */
 bool cursor_span(const struct store *st, struct slot_cursor *h, struct span *out);
-/* Number of slots of `slot_bytes` bytes in `units` units, the first of which is `first`. */
-unsigned int span_slots(uint32_t first, unsigned int units, uint32_t slot_bytes);
 
 /* The smallest number of units in which slots of this size waste little memory. */
 unsigned int span_least(uint32_t slot_bytes);
@@ -473,8 +469,6 @@ void maintenance_stop(struct store *st);
 
 /* A slot of `need` bytes is wanted, too. */
 void room_add(const struct store *st, struct room_want *want, size_t need);
-/* Units for all large values, and for the largest; 0 if there are none. */
-unsigned int room_units(const struct room_want *want);
 unsigned int room_longest(const struct room_want *want);
 /*
  * 0: there is room, or the caller has to make it. -EAGAIN: the maintenance thread makes it for the

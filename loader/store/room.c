@@ -25,7 +25,8 @@ void room_add(const struct store *st, struct room_want *want, size_t need)
 		want->slots[class]++;
 }
 
-unsigned int room_units(const struct room_want *want)
+/* Units for all large values, and for the largest; 0 if there are none. */
+static unsigned int room_units(const struct room_want *want)
 {
 	unsigned int units = 0;
 

@@ -22,7 +22,8 @@
 
 /* ---- finding spans ------------------------------------------------------- */
 
-unsigned int span_slots(uint32_t first, unsigned int units, uint32_t slot_bytes)
+/* Number of slots of `slot_bytes` bytes in `units` units, the first of which is `first`. */
+static unsigned int span_slots(uint32_t first, unsigned int units, uint32_t slot_bytes)
 {
 	unsigned int whole = units * XKV_UNIT_BYTES / slot_bytes;
 	unsigned int reachable =
@@ -68,7 +69,8 @@ bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct s
 	return true;
 }
 
-bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span *out)
+/* The first span of a page that begins at or after `unit`. */
+static bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span *out)
 {
 	for (unit = unit ? unit : 1; unit < XKV_UNITS; unit++)
 		if (span_of_unit(st, page, unit, out)) {
