@@ -64,9 +64,11 @@ void out_value(const struct cli *c, const void *value, size_t len)
 	putchar('\n');
 }
 
+#define DIGITS 15 /* a Unix time in seconds needs 13 to be one of milliseconds */
+
 void out_json(json_t *object)
 {
-	if (!object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9))) {
+	if (!object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(DIGITS))) {
 		fputs("xkv: cannot write JSON: out of memory, or the output is closed\n", stderr);
 		exit(EXIT_SERVER);
 	}
