@@ -33,7 +33,7 @@ enum special {
 	IS_SWAPDB,
 	OWN,	 /* by a connection of its own, to which it stays no longer than it takes */
 	RAW,	 /* from now on everything is passed through */
-	REFUSED, /* it would make the connection another one than that of a client */
+	REFUSED, /* what cannot be had here: why_refused() */
 };
 
 struct special_name {
@@ -53,7 +53,8 @@ static const struct special_name specials[] = {
 	{ "subscribe", RAW },	   { "psubscribe", RAW },   { "ssubscribe", RAW },
 	{ "unsubscribe", RAW },	   { "punsubscribe", RAW }, { "sunsubscribe", RAW },
 	{ "swapdb", IS_SWAPDB },   { "monitor", RAW },	    { "sync", REFUSED },
-	{ "psync", REFUSED },	   { "replconf", REFUSED }, { NULL, PLAIN },
+	{ "psync", REFUSED },	   { "replconf", REFUSED }, { "events", REFUSED },
+	{ NULL, PLAIN },
 };
 
 static const struct special_name client_specials[] = {
@@ -72,6 +73,8 @@ static const struct resp_arg
 	no_rights = WHY("NOPERM this user has no permissions to run this command, or to access one "
 			"of its keys or channels"),
 	no_swapdb = WHY("ERR xkvd does not pass SWAPDB of a subscriber: send RESET"),
+	no_events = WHY("ERR with `upstream` no events are kept: subscribe to __keyspace@0__:* "
+			"instead, which the upstream publishes"),
 	for_replicas = WHY("ERR a replica connects to the upstream itself");
 
 static enum special find_special(const struct special_name *names, const struct resp_arg *word)
@@ -86,6 +89,12 @@ static enum special special_of(const struct call *call)
 	if (call->argc > 1 && arg_is(&call->argv[0], "client"))
 		return find_special(client_specials, &call->argv[1]);
 	return find_special(specials, &call->argv[0]);
+}
+
+/* Replication would make the connection another one than that of a client. */
+static const struct resp_arg *why_refused(const struct call *call)
+{
+	return arg_is(&call->argv[0], "events") ? &no_events : &for_replicas;
 }
 
 /* ---- what xkvd does itself ------------------------------------------------------ */
@@ -465,7 +474,7 @@ static unsigned int dispatch(struct proxy *x, struct passage *p, enum special sp
 	case IS_RESET:
 		return reset(p);
 	case REFUSED:
-		return deny(p, &for_replicas);
+		return deny(p, why_refused(&p->caller->call));
 	case IS_SELECT:
 		if (!p->multi && selects_nothing(p) && !p->count) {
 			reply_ok(reply_to(p->caller));

@@ -1684,6 +1684,7 @@ def test_what_is_for_xkvd(xkv):
         for words in ("SET a 1", "EVAL return 0", "MULTI", "SAVE", "AUTH x"):
             assert c.call("XKV", *words.split()).startswith(b"-ERR with `upstream`"), words
         assert c.call("PSYNC", "?", -1).startswith(b"-ERR a replica")
+        assert c.call("EVENTS", "$").startswith(b"-ERR with `upstream` no events")
         c.send(b"POST / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert c.rest() == b""
 
