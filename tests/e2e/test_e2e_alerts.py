@@ -5,9 +5,11 @@
 import contextlib
 import json
 import re
+import shlex
 import shutil
 import socket
 import struct
+import subprocess
 
 import metrics
 import pytest
@@ -218,6 +220,16 @@ def test_commands_slow(calm, prometheus):
     wait_for(slow, 20, "it to fire")
 
 
+def seen_as_the_runbook_says(bed, cause):
+    """What its command for packets that XDP drops prints, while they come."""
+    line, = re.findall(r"^    sudo (sh -c '.*tcpdump.*')$", RUNBOOKS.read_text(), re.MULTILINE)
+    with bed.popen("server", *shlex.split(line.replace("eth0", "xkv0")), text=True,
+                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tcpdump:
+        while tcpdump.poll() is None:
+            cause()
+        return tcpdump.stdout.read()
+
+
 def test_forged_sources(bed, calm, prometheus):
     """The subnet's broadcast address as the source of a request."""
     def forged():
@@ -229,3 +241,7 @@ def test_forged_sources(bed, calm, prometheus):
         return "XkvForgedSources" in prometheus.firing()
 
     wait_for(forged, 20, "it to fire")
+    link = bed.run("client", "ip", "-j", "link", "show", "dev", "xkv1").stdout
+    mac = json.loads(link)[0]["address"]
+    wait_for(lambda: f"{mac} > " in seen_as_the_runbook_says(bed, forged), 20, "the sender")
+    wait_for(lambda: calm.redis().info("xkv")["xkv_attached"] == 1, 20, "the program")
