@@ -168,8 +168,10 @@ static const char *read_password(const char *path)
 		bad_option("--pass-file", path, strerror(errno));
 	errno = 0;
 	len = getline(&line, &size, file);
-	if (len < 0)
-		bad_option("--pass-file", path, errno ? strerror(errno) : "is empty");
+	if (len < 0 && errno)
+		bad_option("--pass-file", path, strerror(errno));
+	if (len < 0 || !strcspn(line, "\r\n"))
+		bad_option("--pass-file", path, "is empty");
 	fclose(file);
 	line[strcspn(line, "\r\n")] = 0;
 	return line;

@@ -22,11 +22,8 @@ static int include(struct config_builder *b, int argc, char *const argv[], struc
 
 	if (argc != 1)
 		return bad(err, "include: takes one file, or a pattern");
-	if (!argv[0][strcspn(argv[0], "*?[")]) {
-		if (access(argv[0], R_OK))
-			return bad(err, "include: cannot read %s: %s", argv[0], strerror(errno));
+	if (!argv[0][strcspn(argv[0], "*?[")])
 		return config_read_into(b, argv[0], all) ? -ECANCELED : 0;
-	}
 	ret = glob(argv[0], 0, NULL, &found);
 	if (ret && ret != GLOB_NOMATCH)
 		return bad(err, "include: cannot read what %s names", argv[0]);
@@ -84,12 +81,6 @@ static int config_read_line(struct config_builder *b, char *line, size_t len, st
 	return ret;
 }
 
-static int cannot_read(const char *path, int error, struct sink *err)
-{
-	bad(err, "cannot read %s: %s", path, strerror(-error));
-	return error;
-}
-
 const char *config_place(const struct config_builder *b, const struct config_line *at,
 			 char text[CONFIG_PLACE])
 {
@@ -99,8 +90,20 @@ const char *config_place(const struct config_builder *b, const struct config_lin
 	return text;
 }
 
-/* All lines of a file whose name has been noted as the last one. */
-static int read_lines(struct config_builder *b, FILE *in, struct sink *all)
+/* `at`: the line that includes the file, if there is one. */
+static int cannot_read(const struct config_builder *b, const struct config_line *at,
+		       const char *path, int error, struct sink *err)
+{
+	char place[CONFIG_PLACE];
+
+	bad(err, "%s%scannot read %s: %s", config_place(b, at, place), at->line ? "include: " : "",
+	    path, strerror(-error));
+	return error;
+}
+
+/* All lines of a file whose name has been noted as the last one; `outer`: what includes it. */
+static int read_lines(struct config_builder *b, FILE *in, const struct config_line *outer,
+		      struct sink *all)
 {
 	char *line = NULL, text[512], place[CONFIG_PLACE];
 	const char *path = b->file[b->file_count - 1];
@@ -121,7 +124,7 @@ static int read_lines(struct config_builder *b, FILE *in, struct sink *all)
 			ret = bad(all, "%s%s", config_place(b, &b->at, place), text);
 	}
 	if (ferror(in))
-		ret = cannot_read(path, errno ? -errno : -EIO, all);
+		ret = cannot_read(b, outer, path, errno ? -errno : -EIO, all);
 	if (errors > MAX_ERRORS)
 		bad(all, "%s: %u more lines are wrong: is it a configuration file?", path,
 		    errors - MAX_ERRORS);
@@ -135,19 +138,20 @@ static int read_lines(struct config_builder *b, FILE *in, struct sink *all)
 static int config_read_into(struct config_builder *b, const char *path, struct sink *all)
 {
 	struct config_line outer = b->at;
+	char place[CONFIG_PLACE];
 	FILE *in;
 	int ret;
 
 	if (b->file_count == CONFIG_MAX_FILES)
-		return bad(all, "%s: more than %d files: do they include each other?", path,
-			   CONFIG_MAX_FILES);
+		return bad(all, "%s%s: more than %d files: do they include each other?",
+			   config_place(b, &outer, place), path, CONFIG_MAX_FILES);
 	in = fopen(path, "re");
 	if (!in)
-		return cannot_read(path, -errno, all);
+		return cannot_read(b, &outer, path, -errno, all);
 	b->file[b->file_count] = strdup(path);
 	if (b->file[b->file_count]) {
 		b->file_count++;
-		ret = read_lines(b, in, all);
+		ret = read_lines(b, in, &outer, all);
 	} else {
 		ret = no_memory(all);
 	}

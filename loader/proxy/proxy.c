@@ -110,7 +110,7 @@ static bool read_password(const char *path, struct upstream_address *a)
 {
 	char line[sizeof(a->password) + 1] = "";
 	FILE *f = fopen(path, "re");
-	bool ok = f && fgets(line, sizeof(line), f);
+	bool ok = f && fgets(line, sizeof(line), f) && strcspn(line, "\r\n");
 
 	if (f && !ok)
 		errno = ENODATA;
@@ -361,7 +361,7 @@ int proxy_check(const struct config *cfg, char *err, size_t err_len)
 	if (!cfg->upstream[0])
 		return 0;
 	if (!why && path[0] && !read_password(path, &address))
-		why = "the upstream-password-file cannot be read";
+		why = "the upstream-password-file cannot be read, or its first line is empty";
 	if (!why && address.user[0] && !address.password[0])
 		why = "a user has a password behind it, USER:PASSWORD@, or in "
 		      "upstream-password-file";

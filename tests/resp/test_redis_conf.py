@@ -138,7 +138,20 @@ def test_errors_of_included_files(tmp_path):
     assert f"include: cannot read {tmp_path}/none: No such file" in said
     part.write_text(f"include {part}\n")
     status, said = check(part)
-    assert status == 1 and "do they include each other?" in said
+    assert status == 1
+    assert f"{part}:1: {part}: more than 64 files: do they include each other?" in said
+
+
+def test_a_directory_among_included_files(tmp_path):
+    """It is opened like a file; only the read fails."""
+    main, parts = tmp_path / "redis.conf", tmp_path / "conf.d"
+    (parts / "20.conf").mkdir(parents=True)
+    (parts / "10.conf").write_text("timeout 1\ntimeout 2\n")
+    for which in parts / "20.conf", parts / "*.conf":
+        main.write_text(f"timeout 3\ninclude {which}\n")
+        status, said = check(main)
+        assert status == 1
+        assert f"{main}:2: include: cannot read {parts}/20.conf: Is a directory" in said
 
 
 def test_renamed_commands(store, tmp_path):

@@ -1815,6 +1815,7 @@ def test_name_that_is_not_found(tmp_path):
     ("http://x", "redis://"), ("redis://u@h", "password"), ("redis://h:x", "port"),
     ("rediss://h --upstream-ca-cert-file /none", "upstream-ca-cert-file"),
     ("redis://u@h --upstream-password-file /none", "cannot be read"), ("redis://h/3", "database 0"),
+    ("redis://h --upstream-password-file empty", "empty"),
     ("redis-sentinel://h", "master's name"), ("redis-sentinel:///m", "missing"),
     ("redis-sentinel://h:1,h:x/m", "port"), ("redis-sentinel://" + "h," * 8 + "h/m", "8"),
     ("redis-sentinel://h/m/0", "master's name"), ("redis-cluster://h", "cluster"),
@@ -1822,8 +1823,9 @@ def test_name_that_is_not_found(tmp_path):
     ("redis://h --io-threads 2", "io-threads"),
     ("redis://h --upstream-exclusive yes --serve-stale 1", "serve-stale")])
 def test_configuration_is_refused(options, says, tmp_path):
+    (tmp_path / "empty").write_text("\n")
     done = subprocess.run([str(BUILD / "xkvd"), "--pin-dir", str(tmp_path), "--upstream",
                            *(o.replace("_", " ") for o in options.split())],
-                          stderr=subprocess.PIPE, text=True, check=False)
+                          cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False, timeout=20)
     assert done.returncode == 1
     assert "upstream" in done.stderr and says in done.stderr

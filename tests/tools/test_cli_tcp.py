@@ -90,8 +90,9 @@ def test_what_is_wrong(server, certs, tmp_path):
     fails(2, "--key", XKV, *tls, "--cert", certs / "client.crt", "--key", certs / "ca.key", "stats")
     fails(3, "/none: No such file", XKV, "-s", "/none", "stats")
     fails(2, "--pass-file '/none'", XKV, "--pass-file", "/none", "stats")
-    (tmp_path / "empty").touch()
-    fails(2, "is empty", XKV, "--pass-file", tmp_path / "empty", "stats")
+    for nothing in "", "\n", "\r\nsecond\n":
+        (tmp_path / "empty").write_text(nothing)
+        fails(2, "is empty", XKV, "--pass-file", tmp_path / "empty", "stats")
 
 
 def test_a_server_that_does_not_answer(server):
@@ -107,6 +108,11 @@ def test_the_snapshot_job(way, who, tmp_path):
     subprocess.run([*job, *map(str, [*way, *who])], check=True, timeout=WAIT)
     copies = list(tmp_path.glob("xkv-*.rdb"))
     assert len(copies) == 1 and copies[0].read_bytes().startswith(b"REDIS")
+    (tmp_path / "crlf").write_bytes(f"{PASSWORD}\r\n".encode())
+    subprocess.run([*job, *map(str, [*way, "--user", "backup", "--pass-file", tmp_path / "crlf"])],
+                   check=True, timeout=WAIT)
     fails(3, "the server refuses", *job, *way)
     fails(1, "cannot read the password", *job, *way, "--pass-file", "/none")
+    (tmp_path / "empty").write_text("\n")
+    fails(1, "is empty", *job, *way, "--pass-file", tmp_path / "empty")
     fails(3, "cannot ask /none", *job, "-s", "/none")
