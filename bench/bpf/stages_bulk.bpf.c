@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * The stages of batched mode (bench/experiments/stages.py, docs/performance.md), as stages.bpf.c
- * has those of the present way: cumulative programs, which run the store's own functions on the
+ * has those of single packets: cumulative programs, which run the store's own functions on the
  * maps of a running store, except for its notes and its DEVMAP, and end by sending the packet back.
  *
  * At ingress, without the queue:

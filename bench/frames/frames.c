@@ -38,7 +38,7 @@ struct series {
 struct loop {
 	const struct frames_options *o;
 	struct generator generator;
-	struct bed bed, base_bed; /* base_bed is open only if it is another one */
+	struct bed bed, base_bed; /* base_bed is open only if it is not `bed` */
 	struct bed *bed_of[FRAMES_SERVERS_MAX];
 	struct mode mode;
 	const char *mode_now; /* NULL: as it was */
@@ -427,7 +427,7 @@ static void print_row(const struct loop *l, const struct series *s, const char *
 static int report(struct loop *l, const struct series *s, const char *dist, struct ratio ratio)
 {
 	unsigned int rounds = l->o->rounds;
-	double sorted[1000]; /* the greatest --rounds */
+	double sorted[1000]; /* the limit of --rounds */
 	char buf[32];
 	const char *op = s->shape.scan ? "scan" : ratio_name(ratio, buf, sizeof(buf));
 	json_t *row;

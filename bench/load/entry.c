@@ -29,7 +29,7 @@ unsigned int entry_value_size(const struct options *o, uint32_t key)
 			    sizeof(struct xkv_op) + XKV_PADDED(entry_key_size(o, key));
 	unsigned int room = ((o->ipv6 ? XKV_PAYLOAD_MAX6 : XKV_PAYLOAD_MAX4) - used) & ~7U;
 
-	/* Over TCP, too: one loads what the other reads.  But not a size that was asked for. */
+	/* over TCP, too, so that UDP can read what TCP has loaded; sizes asked for stay */
 	if (o->protocol != PROTOCOL_XKV && !sizes_have_tail(&o->value_size))
 		return size;
 	return size < room ? size : room;

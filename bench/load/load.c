@@ -22,7 +22,7 @@
 #include "report.h"
 #include "worker.h"
 
-#define START_NS 5000000 /* until then the threads are there, and begin together */
+#define START_NS 5000000 /* delay until which all threads run, to begin at the same time */
 
 struct load {
 	const struct options *o;
@@ -81,7 +81,7 @@ static void close_workers(struct load *l)
 	free(l->thread);
 }
 
-/* Of what counts, or of the warm-up. */
+/* Sums up the statistics of all workers: of the measurement, or of the warm-up. */
 static void sum_up(const struct load *l, struct stats *sum, bool warmup)
 {
 	memset(sum, 0, sizeof(*sum));
@@ -104,7 +104,7 @@ static void show_progress(const struct load *l, struct progress *p)
 	uint64_t now = now_ns(), from = p->phase->from_ns;
 	bool warmup = now < from;
 
-	if (!warmup && p->last < from) { /* a line's time is warm-up or not, never both */
+	if (!warmup && p->last < from) { /* no line covers both warm-up and measurement */
 		memset(&p->before, 0, sizeof(p->before));
 		p->last = from;
 	}

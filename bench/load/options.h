@@ -31,7 +31,7 @@ enum load_first { LOAD_NO, LOAD_YES, LOAD_IF_READ };
 struct options {
 	const char *host;
 	const char *port;
-	bool ipv6;		/* not surely IPv4: datagrams have to be shorter */
+	bool ipv6;		/* IPv6 or unknown: datagrams have to be shorter */
 	unsigned int protocol;	/* enum protocol_kind */
 	unsigned int transport; /* enum transport_kind */
 	/* AF_XDP */

@@ -13,9 +13,9 @@
 #define STREAM_VALUES_MAX  (15U << 20) /* less than REPLY_MAX of transport_tcp.c */
 #define RAMP_RATE	   10000       /* requests/s of the first step */
 #define RAMP_SECONDS	   2
-#define OPEN_DEPTH	   1024 /* requests that an open loop may have out a client by itself */
+#define OPEN_DEPTH	   1024 /* default of outstanding requests of a client in an open loop */
 
-/* Is the server's address none of IPv4?  A name may have one of IPv6. */
+/* True unless the server is given by an IPv4 address: a name may resolve to an IPv6 one. */
 static bool maybe_ipv6(const struct options *o)
 {
 	struct in_addr address;
@@ -49,7 +49,7 @@ static int check_datagram(struct options *o)
 		return refuse("--value-size: at most %d over UDP; larger ones with --protocol resp "
 			      "or memcached",
 			      DATAGRAM_VALUE_MAX);
-	/* One value of a distribution is cut to what its datagram holds: entry_value_size(). */
+	/* a single value of a distribution is limited to its datagram: entry_value_size() */
 	if (o->batch == 1 && sizes_have_tail(&o->value_size))
 		return 0;
 	return sizes_check_batch(o->key_size.max, o->value_size.max, o->batch, payload,
@@ -98,7 +98,7 @@ static int check_keys(const struct options *o)
 	return 0;
 }
 
-/* Limits the outstanding requests of an open loop; those that are due wait, with their latency. */
+/* Limits outstanding requests.  In an open loop further ones wait, which counts as latency. */
 static int check_depth(struct options *o)
 {
 	bool xdp = o->transport == TRANSPORT_XDP;

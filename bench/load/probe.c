@@ -11,7 +11,7 @@
 
 #define PINGS	    3
 #define UNCONNECTED (-EINPROGRESS) /* error of connect() after SO_SNDTIMEO */
-#define REFUSED	    (-EBADMSG)	   /* a server is there and does not want us, after a sentence */
+#define REFUSED	    (-EBADMSG)	   /* a server is there and refuses us; a message was printed */
 
 /* 1, 0 if no answer came in time, or -errno; a stream's answer may come in pieces. */
 static int take_pong(const struct protocol *p, int fd, uint64_t id)

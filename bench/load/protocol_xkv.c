@@ -162,7 +162,7 @@ static enum stat_id stat_of(const struct request *r, unsigned int status)
 	}
 }
 
-/* Is the request padded?  Of others the reply has a length that the server knows. */
+/* Is the request padded?  Other operations have replies of a fixed length. */
 static bool may_pad(const struct request *r)
 {
 	return r->op == OP_GET || r->op == OP_SCAN;
@@ -237,7 +237,7 @@ static enum outcome take(const struct options *o, struct stats *s, struct reques
 			request_settle(r, i, settled++);
 	}
 	if (r->op == OP_SCAN && settled < n - (a.status == XKV_PAD))
-		return protocol_broken(s); /* only the last one can be left open */
+		return protocol_broken(s); /* only the last key may be without a result */
 	stat_add(s, STAT_PARTIAL, n < r->asked);
 	request_answered(r, settled);
 	return r->keys ? AGAIN : DONE;

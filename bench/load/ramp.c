@@ -64,7 +64,7 @@ int ramp_find(struct ramp *r, double rate, ramp_measure *measure, void *context)
 		if (tries == 1 && r->saturation < rate)
 			break; /* it failed for good */
 		high = lowest_failed(r);
-		/* What is near enough is asked once more: a disturbance may be over by now. */
+		/* once near enough, try the lowest failed rate again: a disturbance may be over */
 		tries = high <= r->saturation * NEAR ? 1 : TRIES;
 		rate = tries == 1 ? high : next_rate(r, high);
 	} while (!err && r->steps < RAMP_STEPS_MAX && rate >= RATE_LEAST && rate <= RATE_MOST);

@@ -12,7 +12,7 @@
 #include "transport.h"
 
 static const struct {
-	const char *name, *old_name; /* in latency_us, and beside it */
+	const char *name, *old_name; /* in latency_us; at the top level, as older versions did */
 	double percent;
 } percentiles[] = {
 	{ "p50", "p50_us", 50 }, { "p90", "p90_us", 90 },	{ "p95", NULL, 95 },
@@ -61,7 +61,7 @@ void report_progress_end(void)
 
 static void set(json_t *object, const char *name, json_t *value)
 {
-	(void)json_object_set_new(object, name, value); /* out of memory shows at the end */
+	(void)json_object_set_new(object, name, value); /* out of memory: json_dumpf() will fail */
 }
 
 /* NULL if nothing was recorded. */
@@ -206,7 +206,7 @@ static bool report_json(const struct options *o, const struct result *r, const s
 	done = all && !json_dumpf(all, stdout, JSON_REAL_PRECISION(9));
 	if (done)
 		putchar('\n');
-	else if (!ferror(stdout)) /* of which main() speaks */
+	else if (!ferror(stdout)) /* main() reports errors of stdout */
 		message("out of memory for the results");
 	json_decref(all);
 	return done;
@@ -228,7 +228,7 @@ static void print_latencies(const char *name, const struct hist *h)
 	putchar('\n');
 }
 
-/* Where there is one, all that is said of the requests is said of it. */
+/* With one kind of request, the figures of all requests are those of that kind. */
 static bool one_kind(const struct stats *s)
 {
 	unsigned int kinds = 0;

@@ -13,10 +13,10 @@
 #define STATS_TABLE(ROW)                                                                           \
 	ROW(REQUESTS, "requests", "requests answered, a GET with its SET (rmw) as one", 0)         \
 	ROW(OPS, "ops", "operations answered, those of a batch one by one", 0)                     \
-	ROW(OPS_AFTER_END, "ops_after_end", "of them after the end: in no rate", 0)                \
-	ROW(AFTER_END, "after_end", "requests answered after the end: in no rate", 0)              \
-	ROW(HITS, "hits", "values that came, those of scans included", 0)                          \
-	ROW(MISSES, "misses", "keys that had none", 0)                                             \
+	ROW(OPS_AFTER_END, "ops_after_end", "of them after the end, counted in no rate", 0)        \
+	ROW(AFTER_END, "after_end", "requests answered after the end, counted in no rate", 0)      \
+	ROW(HITS, "hits", "values received, including those of scans", 0)                          \
+	ROW(MISSES, "misses", "keys without a value", 0)                                           \
 	ROW(SETS, "sets", "SETs done", 0)                                                          \
 	ROW(DELETES, "deletes", "DELETEs done", 0)                                                 \
 	ROW(SCANS, "scans", "scans done", 0)                                                       \
@@ -28,7 +28,7 @@
 	ROW(UNSENT, "unsent", "requests that were due and never sent", 0)                          \
 	ROW(LATE, "late", "replies after their timeout", 0)                                        \
 	ROW(HANDED_OVER, "handed_over", "AF_XDP: replies that came to another thread", 0)          \
-	ROW(OVERRUNS, "overruns", "AF_XDP: replies dropped on this side, for want of room", 0)     \
+	ROW(OVERRUNS, "overruns", "AF_XDP: replies dropped by the client, for lack of space", 0)   \
 	ROW(FOREIGN, "foreign", "replies to requests that were never made", 0)                     \
 	ROW(BUSY, "busy", "operations refused for contention", 1)                                  \
 	ROW(NO_MEMORY, "no_memory", "SETs refused because the store is full", 1)                   \

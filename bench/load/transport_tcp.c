@@ -269,8 +269,8 @@ static void tcp_receive(struct worker *w, uint64_t wait)
 
 		if (event[i].events & ~EPOLLOUT)
 			take_from(w, c, MSG_DONTWAIT);
-		if (event[i].events &
-		    EPOLLOUT) /* the next flush sends, and asks again if it must */
+		/* the next flush sends, and waits for EPOLLOUT again if needed */
+		if (event[i].events & EPOLLOUT)
 			(void)watch(t, c, EPOLL_CTL_MOD, 0);
 	}
 }

@@ -31,7 +31,7 @@
 #define RECV_BATCH    64	    /* frames returned to the kernel at once */
 #define PROBE_NS      20000000ULL   /* to wait for an answer to a probe */
 #define SETTLE_NS     2000000000ULL /* to look for better ports, for all clients together */
-#define PROBES	      8		    /* ports to try for each thread that there is */
+#define PROBES	      8		    /* ports to try, times the number of threads */
 #define BUSY_TRIES    200	    /* to open a socket, for two seconds in total */
 #define BUSY_SLEEP_US 10000
 #define KICKS	      64 /* in copy mode a system call sends some 32 frames */
@@ -295,7 +295,7 @@ static void kick(struct worker *w, struct queue *q)
 		}
 		reap(q);
 		if (ret >= 0)
-			return; /* all are on their way */
+			return; /* the kernel has taken all frames */
 	}
 }
 

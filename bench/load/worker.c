@@ -26,7 +26,7 @@
 #define SILENCE_MIN_MS	   1000
 #define LAST_REPLY_STEP_NS 10000000
 
-/* Unsent requests, of which there may be billions, are recorded with so many different ages. */
+/* Unsent requests may be billions: their ages are recorded in groups, at most so many. */
 #define UNSENT_AGES 65536
 
 uint64_t now_ns(void)
@@ -185,7 +185,7 @@ static void send_request(struct worker *w, struct request *r)
 		buf = w->transport->reserve(w, r->client, room);
 	}
 	r->id = next_id(r);
-	if (buf) { /* else it is as good as lost on its way */
+	if (buf) { /* without memory the request counts as lost on its way */
 		len = w->protocol->encode(o, buf, r, rng_next(&w->workload.rng));
 		w->transport->commit(w, r->client, len);
 	}
@@ -217,7 +217,7 @@ static void release(struct worker *w, struct request *r)
 	TAILQ_INSERT_TAIL(&w->free, r, line);
 }
 
-/* Of a request that is over. */
+/* Records the latency of a request that is answered or given up. */
 static void record_latency(struct worker *w, struct stats *s, const struct request *r)
 {
 	uint64_t took = age(w, due_ns(r));
@@ -293,7 +293,7 @@ static bool may_load_again(struct worker *w, struct request *r)
 	return false;
 }
 
-/* It will refuse the keys that are left, too: loading ends. */
+/* Ends loading if the store is full: it would refuse the remaining keys, too. */
 static void end_if_full(struct worker *w)
 {
 	if (w->stats.count[STAT_NO_MEMORY])
@@ -428,7 +428,7 @@ static void on_timeout(struct worker *w, struct request *r)
 	struct stats *s = stats_of(w, r);
 
 	stat_add(s, STAT_TIMEOUTS, 1);
-	if (w->protocol->stream) { /* what comes next on it could be anything */
+	if (w->protocol->stream) { /* later bytes could not be matched with requests */
 		worker_drop(w, r->client);
 		w->transport->reset(w, r->client);
 		return;
@@ -450,7 +450,7 @@ static void expire(struct worker *w)
 		on_timeout(w, r);
 }
 
-/* Due times of the threads alternate.  A product, since a sum would add up rounding errors. */
+/* Due times of the threads alternate.  A product, since a sum would accumulate rounding errors. */
 static double due_at(const struct worker *w, uint64_t dues)
 {
 	return w->phase->start_ns + w->gap * (dues + (double)w->number / w->workers);
@@ -526,7 +526,7 @@ static bool issue(struct worker *w)
 	return true;
 }
 
-/* How long nothing has to be done unless something comes: until a deadline or the next request. */
+/* How long the thread may wait for replies: until the next deadline or request. */
 static uint64_t patience(const struct worker *w)
 {
 	const struct request *first = TAILQ_FIRST(&w->out);

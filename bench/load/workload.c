@@ -37,7 +37,7 @@ void workload_inserted(struct workload *w, uint32_t key)
 
 	pthread_mutex_lock(&in->lock);
 	if (key >= in->there && key - in->there >= INSERTS_WINDOW) {
-		/* an insert takes too long: do not wait for it before later keys are read */
+		/* an insert takes too long: let later keys be read without waiting for it */
 		memset(in->done, 0, sizeof(in->done));
 		__atomic_store_n(&in->there, key, __ATOMIC_RELAXED);
 	}

@@ -552,7 +552,7 @@ struct value {
 	uint8_t cause;		/* set by `change`: enum cause of what it does, 0 = SET or DEL */
 };
 
-enum change {
+enum change_outcome {
 	CHANGE_NOTHING,
 	CHANGE_VALUE,	/* writes the value; the expiry stays */
 	CHANGE_REPLACE, /* writes the value, without expiry */
@@ -568,7 +568,7 @@ int value_resize(struct value *v, size_t len);
 /*
  * Reads the key, if it exists, calls `change` with a copy of the value, and does what it returns if
  * the entry has not changed since it was read; else repeats all of it.  `change` returns enum
- * change or an error, and may use the store.  On false the error was replied.
+ * change_outcome or an error, and may use the store.  On false the error was replied.
  */
 typedef int command_change_fn(struct caller *c, void *arg, struct value *v);
 bool command_change(struct caller *c, const struct resp_arg *key, command_change_fn *change,

@@ -12,7 +12,7 @@
 #define QUEUE_FIRST 65536 /* bytes */
 
 /* Changes behind each other: struct feed_change, key, padding. */
-struct queue {
+struct change_buffer {
 	char *bytes; /* owned */
 	size_t len, room;
 	bool gap; /* changes before these were lost */
@@ -23,13 +23,13 @@ struct listener {
 	struct consumer *consumer;
 	listener_wake_fn *wake;
 	void *wake_arg;
-	pthread_mutex_t lock;	    /* of `filling` */
-	struct queue filling;	    /* by the consumer */
-	struct queue emptying;	    /* by the loop */
-	size_t at;		    /* in `emptying` */
-	struct feed_change current; /* that listener_next() has returned */
-	uint64_t reached, awaited;  /* atomic; awaited: 0 = none */
-	uint64_t told, lost;	    /* atomic */
+	pthread_mutex_t lock;	       /* of `filling` */
+	struct change_buffer filling;  /* by the consumer */
+	struct change_buffer emptying; /* by the loop */
+	size_t at;		       /* in `emptying` */
+	struct feed_change current;    /* that listener_next() has returned */
+	uint64_t reached, awaited;     /* atomic; awaited: 0 = none */
+	uint64_t told, lost;	       /* atomic */
 };
 
 /* ---- the queue ------------------------------------------------------------- */
@@ -40,7 +40,7 @@ static size_t queued_bytes(size_t key_len)
 }
 
 /* False: no room, or no memory. */
-static bool listener_make_room(struct queue *q, size_t bytes)
+static bool listener_make_room(struct change_buffer *q, size_t bytes)
 {
 	size_t room = q->room ? q->room : QUEUE_FIRST;
 	char *more;
@@ -60,7 +60,7 @@ static bool listener_make_room(struct queue *q, size_t bytes)
 }
 
 /* With the lock.  Behind a gap nothing is queued until the loop has seen it. */
-static bool listener_put(struct queue *q, const struct feed_change *c)
+static bool listener_put(struct change_buffer *q, const struct feed_change *c)
 {
 	size_t bytes = queued_bytes(c->key_len);
 
@@ -175,11 +175,11 @@ void listener_free(struct listener *l)
 /* Exchanges the two queues.  The empty one keeps its memory, unless that is much. */
 static void refill(struct listener *l)
 {
-	struct queue empty = l->emptying;
+	struct change_buffer empty = l->emptying;
 
 	if (empty.room > LISTENER_QUEUE_BYTES / 32) {
 		free(empty.bytes);
-		empty = (struct queue){ 0 };
+		empty = (struct change_buffer){ 0 };
 	}
 	empty.len = 0;
 	empty.gap = false;

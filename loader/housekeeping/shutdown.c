@@ -86,7 +86,7 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
 {
 	bool wanted = save == SHUTDOWN_SAVE || (save == SHUTDOWN_BY_RULES && s->cfg->save_count);
 
-	listeners_stop(s);
+	sockets_stop(s);
 	if (s->opt.stopping)
 		s->opt.stopping(s->opt.config_arg);
 	finish_rounds(s);
@@ -104,7 +104,7 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
 		sd_notify(0, "READY=1\nSTATUS=Saving failed, see the log");
 		second_signal_exits(s->housekeeping, false);
 		s->stopping = false;
-		listeners_start(s);
+		sockets_start(s);
 		return false;
 	}
 	sd_notify(0, "STOPPING=1\nSTATUS=Exiting");
@@ -162,7 +162,7 @@ static void on_successor_signal(struct ev_loop *loop, ev_signal *w, int events)
 
 	worker_take_all(h->srv->worker[0]);
 	log_notice("received SIGUSR2, another xkvd goes on");
-	listeners_stop(h->srv);
+	sockets_stop(h->srv);
 	ev_timer_start(loop, &h->leave);
 }
 

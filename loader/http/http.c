@@ -74,7 +74,7 @@ TAILQ_HEAD(visitors, visitor);
 
 struct http {
 	struct MHD_Daemon *daemon;
-	int listener;
+	int listen_fd;
 	int wake;   /* eventfd: a text is made, or it ends */
 	int wanted; /* eventfd: http_make() is to be called */
 	pthread_t thread;
@@ -570,7 +570,7 @@ static void take_connections(struct http *h)
 	for (unsigned int i = 0; i < BACKLOG; i++) {
 		struct sockaddr_storage peer;
 		socklen_t len = sizeof(peer);
-		int fd = accept4(h->listener, (struct sockaddr *)&peer, &len,
+		int fd = accept4(h->listen_fd, (struct sockaddr *)&peer, &len,
 				 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
@@ -628,7 +628,7 @@ static void *http_main(void *arg)
 	const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
 	struct pollfd fds[POLLED + HTTP_CONNECTIONS] = {
 		{ .fd = h->wake, .events = POLLIN },
-		{ .fd = h->listener, .events = POLLIN },
+		{ .fd = h->listen_fd, .events = POLLIN },
 		{ .fd = info->epoll_fd, .events = POLLIN },
 	};
 
@@ -784,9 +784,9 @@ int http_open(const struct config *cfg, struct http **out, char *err, size_t err
 	h->why_not = "loading\n";
 	h->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	h->wanted = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	h->listener = listen_at(cfg, err, err_len);
-	if (h->listener < 0)
-		ret = h->listener;
+	h->listen_fd = listen_at(cfg, err, err_len);
+	if (h->listen_fd < 0)
+		ret = h->listen_fd;
 	if (!ret && h->wake >= 0 && h->wanted >= 0)
 		h->console = make_console();
 	if (h->console && cfg->http_tls)
@@ -835,8 +835,8 @@ void http_close(struct http *h)
 		if (h->page[i])
 			MHD_destroy_response(h->page[i]);
 	free(h->made);
-	if (h->listener >= 0)
-		close(h->listener);
+	if (h->listen_fd >= 0)
+		close(h->listen_fd);
 	if (h->wake >= 0)
 		close(h->wake);
 	if (h->wanted >= 0)

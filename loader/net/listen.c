@@ -24,22 +24,22 @@
 
 /* --- accepting --- */
 
-void listeners_start(struct server *s)
+void sockets_start(struct server *s)
 {
-	for (unsigned int i = 0; i < s->listener_count; i++)
-		ev_io_start(s->loop, &s->listeners[i].io);
+	for (unsigned int i = 0; i < s->socket_count; i++)
+		ev_io_start(s->loop, &s->sockets[i].io);
 }
 
-void listeners_stop(struct server *s)
+void sockets_stop(struct server *s)
 {
-	for (unsigned int i = 0; i < s->listener_count; i++)
-		ev_io_stop(s->loop, &s->listeners[i].io);
+	for (unsigned int i = 0; i < s->socket_count; i++)
+		ev_io_stop(s->loop, &s->sockets[i].io);
 }
 
 static void on_accept_pause_end(struct ev_loop *loop, ev_timer *w, int events)
 {
 	worker_take_all(((struct server *)w->data)->worker[0]);
-	listeners_start(w->data);
+	sockets_start(w->data);
 }
 
 /* A connection that cannot be accepted stays readable: without a pause the loop would spin. */
@@ -48,7 +48,7 @@ static void accept_pause(struct server *s, int error)
 	log_warning(
 		"cannot accept a client: %s; pausing for %.1f s (raise the limit of open files)",
 		strerror(error), ACCEPT_PAUSE);
-	listeners_stop(s);
+	sockets_stop(s);
 	ev_timer_set(&s->accept_pause, ACCEPT_PAUSE, 0.);
 	ev_timer_start(s->loop, &s->accept_pause);
 }
@@ -71,7 +71,7 @@ static void log_refused(struct server *s, const struct sockaddr *peer)
  * Sends the client an error and closes.  Best effort: if it cannot be sent, the client sees the
  * connection closed.  With TLS nothing can be said before a handshake, which is not worth its time.
  */
-static void turn_away(const struct listener *l, struct connection *conn, const char *why)
+static void turn_away(const struct server_socket *l, struct connection *conn, const char *why)
 {
 	struct reply reply;
 	struct iovec iov;
@@ -90,7 +90,7 @@ static void turn_away(const struct listener *l, struct connection *conn, const c
 	reply_free(&reply);
 }
 
-static void connection_of(struct connection *conn, const struct listener *l, int fd)
+static void connection_of(struct connection *conn, const struct server_socket *l, int fd)
 {
 	if (l->kind == LISTEN_UNIX) {
 		log_verbose("Accepted connection to %s", l->srv->cfg->unixsocket);
@@ -128,7 +128,8 @@ static struct worker *least_worker(struct server *s)
 	return least;
 }
 
-static void accepted(const struct listener *l, struct connection conn, const struct sockaddr *peer)
+static void accepted(const struct server_socket *l, struct connection conn,
+		     const struct sockaddr *peer)
 {
 	struct server *s = l->srv;
 	struct worker *w = least_worker(s);
@@ -150,7 +151,7 @@ static void accepted(const struct listener *l, struct connection conn, const str
 
 void server_adopt(struct server *s, int fd, const struct sockaddr_storage *peer)
 {
-	const struct listener none = { .kind = LISTEN_UNIX, .srv = s };
+	const struct server_socket none = { .kind = LISTEN_UNIX, .srv = s };
 	struct connection conn;
 
 	worker_take_all(s->worker[0]);
@@ -160,7 +161,7 @@ void server_adopt(struct server *s, int fd, const struct sockaddr_storage *peer)
 
 static void on_connection(struct ev_loop *loop, ev_io *w, int events)
 {
-	struct listener *l = w->data;
+	struct server_socket *l = w->data;
 
 	worker_take_all(l->srv->worker[0]);
 	for (unsigned int i = 0; i < ACCEPTS_A_ROUND; i++) {
@@ -184,16 +185,16 @@ static void on_connection(struct ev_loop *loop, ev_io *w, int events)
 
 /* --- listening --- */
 
-static void add_listener(struct server *s, enum listener_kind kind, int fd)
+static void add_socket(struct server *s, enum server_socket_kind kind, int fd)
 {
-	struct listener *l = &s->listeners[s->listener_count++];
+	struct server_socket *l = &s->sockets[s->socket_count++];
 
-	*l = (struct listener){ .kind = kind, .srv = s };
+	*l = (struct server_socket){ .kind = kind, .srv = s };
 	ev_io_init(&l->io, on_connection, fd, EV_READ);
 	l->io.data = l;
 }
 
-static int try_listen(struct server *s, enum listener_kind kind, const struct addrinfo *ai,
+static int try_listen(struct server *s, enum server_socket_kind kind, const struct addrinfo *ai,
 		      bool from_interface)
 {
 	int on = 1, ret, fd = handed_claim(SOCK_STREAM, ai->ai_addr, ai->ai_addrlen);
@@ -220,12 +221,12 @@ static int try_listen(struct server *s, enum listener_kind kind, const struct ad
 		close(fd);
 		return ret;
 	}
-	add_listener(s, kind, fd);
+	add_socket(s, kind, fd);
 	return 0;
 }
 
 /* Listens on one address; a leading '-' means that it may be missing. */
-static int listen_on(struct server *s, enum listener_kind kind, const char *address,
+static int listen_on(struct server *s, enum server_socket_kind kind, const char *address,
 		     bool from_interface, char *err, size_t err_len)
 {
 	unsigned int number = kind == LISTEN_TLS ? s->cfg->tls_port : s->cfg->port;
@@ -237,9 +238,9 @@ static int listen_on(struct server *s, enum listener_kind kind, const char *addr
 	struct addrinfo *ai;
 	int ret;
 
-	if (s->listener_count == MAX_LISTENERS) {
+	if (s->socket_count == SERVER_SOCKETS_MAX) {
 		snprintf(err, err_len, "more than %d addresses to listen on; name some with `bind`",
-			 MAX_LISTENERS);
+			 SERVER_SOCKETS_MAX);
 		return -E2BIG;
 	}
 	if (strcmp(host, "*") == 0)
@@ -273,7 +274,8 @@ static int listen_on(struct server *s, enum listener_kind kind, const char *addr
 }
 
 /* The addresses that the interface, or what it is a port of, has now. */
-static int listen_on_interface(struct server *s, enum listener_kind kind, char *err, size_t err_len)
+static int listen_on_interface(struct server *s, enum server_socket_kind kind, char *err,
+			       size_t err_len)
 {
 	char address[NI_MAXHOST];
 	struct ifaddrs *list;
@@ -304,26 +306,26 @@ static int listen_on_interface(struct server *s, enum listener_kind kind, char *
 	return ret;
 }
 
-bool listeners_follow(const struct server *s)
+bool sockets_follow(const struct server *s)
 {
 	return !s->cfg->bind_count && s->opt.listens;
 }
 
 /* On all addresses, at the port for TCP or TLS. */
-static int listen_all(struct server *s, enum listener_kind kind, char *err, size_t err_len)
+static int listen_all(struct server *s, enum server_socket_kind kind, char *err, size_t err_len)
 {
 	static const char *const loopback[] = { "127.0.0.1", "-::1" };
 	const struct config *cfg = s->cfg;
-	unsigned int before = s->listener_count;
+	unsigned int before = s->socket_count;
 	int ret = 0;
 
 	for (unsigned int i = 0; i < cfg->bind_count && !ret; i++)
 		ret = listen_on(s, kind, cfg->bind[i], false, err, err_len);
 	for (unsigned int i = 0; i < 2 && !cfg->bind_count && !ret; i++)
 		ret = listen_on(s, kind, loopback[i], false, err, err_len);
-	if (!ret && listeners_follow(s))
+	if (!ret && sockets_follow(s))
 		ret = listen_on_interface(s, kind, err, err_len);
-	if (!ret && s->listener_count == before) {
+	if (!ret && s->socket_count == before) {
 		snprintf(err, err_len, "none of the addresses of `bind` can be listened on");
 		ret = -EADDRNOTAVAIL;
 	}
@@ -337,7 +339,7 @@ static int listen_unix(struct server *s, char *err, size_t err_len)
 			     err_len);
 
 	if (fd >= 0)
-		add_listener(s, LISTEN_UNIX, fd);
+		add_socket(s, LISTEN_UNIX, fd);
 	return fd < 0 ? fd : 0;
 }
 
@@ -351,7 +353,7 @@ int server_listen(struct server *s, char *err, size_t err_len)
 {
 	int ret = 0;
 
-	/* The first one: there are always few enough listeners for it. */
+	/* The first one: there are always few enough sockets for it. */
 	if (s->cfg->unixsocket[0])
 		ret = listen_unix(s, err, err_len);
 	if (!ret && s->cfg->tls_port)
@@ -361,10 +363,10 @@ int server_listen(struct server *s, char *err, size_t err_len)
 	return ret;
 }
 
-void listeners_close(struct server *s)
+void sockets_close(struct server *s)
 {
-	while (s->listener_count) {
-		struct listener *l = &s->listeners[--s->listener_count];
+	while (s->socket_count) {
+		struct server_socket *l = &s->sockets[--s->socket_count];
 
 		ev_io_stop(s->loop, &l->io);
 		close(l->io.fd);
@@ -375,21 +377,21 @@ void listeners_close(struct server *s)
 
 void server_follow_addresses(struct server *s)
 {
-	unsigned int before = s->listener_count;
+	unsigned int before = s->socket_count;
 	char err[256];
 
-	if (!listeners_follow(s))
+	if (!sockets_follow(s))
 		return;
 	s->following_addresses = true;
 	if (listen_on_interface(s, LISTEN_TCP, err, sizeof(err)))
 		log_warning("%s", err);
 	if (s->tls && listen_on_interface(s, LISTEN_TLS, err, sizeof(err)))
 		log_warning("%s", err);
-	for (unsigned int i = before; i < s->listener_count; i++)
-		ev_io_start(s->loop, &s->listeners[i].io);
+	for (unsigned int i = before; i < s->socket_count; i++)
+		ev_io_start(s->loop, &s->sockets[i].io);
 }
 
-void listeners_init(struct server *s)
+void sockets_init(struct server *s)
 {
 	ev_init(&s->accept_pause, on_accept_pause_end);
 	s->accept_pause.data = s;

@@ -8,16 +8,16 @@
 
 #include "server_state.h"
 
-void listeners_init(struct server *s);
+void sockets_init(struct server *s);
 
 /* Starts or stops accepting clients. */
-void listeners_start(struct server *s);
-void listeners_stop(struct server *s);
+void sockets_start(struct server *s);
+void sockets_stop(struct server *s);
 
 /* Also removes the file of a Unix socket, unless another xkvd has taken it over. */
-void listeners_close(struct server *s);
+void sockets_close(struct server *s);
 
 /* Does xkvd listen on every new address of the interface?  Not if `bind` names addresses. */
-bool listeners_follow(const struct server *s);
+bool sockets_follow(const struct server *s);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What there is once per process: listeners, timers, signals, `save` rules, active expiry, and
- * shutdown.
+ * What there is once per process: listening sockets, timers, signals, `save` rules, active expiry,
+ * and shutdown.
  */
 #include "server.h"
 
@@ -189,10 +189,10 @@ size_t server_client_memory(const struct server *s)
 /* Without clients: what is open, and may be opened while they are there. */
 static unsigned int count_fds_besides(const struct server *s)
 {
-	unsigned int listeners = listeners_follow(s) ? MAX_LISTENERS - s->listener_count : 0;
+	unsigned int more = sockets_follow(s) ? SERVER_SOCKETS_MAX - s->socket_count : 0;
 	int open = directory_count("/proc/self/fd") - 1; /* that directory's own */
 
-	return (open < 0 ? FDS_UNKNOWN : (unsigned int)open) + listeners + FDS_RESERVE +
+	return (open < 0 ? FDS_UNKNOWN : (unsigned int)open) + more + FDS_RESERVE +
 	       (s->cfg->http_port ? HTTP_CONNECTIONS : 0);
 }
 
@@ -274,7 +274,7 @@ int server_configure(struct server *s, const struct config_pair *pairs, unsigned
 		s->tls_next = NULL;
 		log_notice("new TLS connections get the certificate and settings as read now");
 	}
-	worker_wake(s->worker[0]); /* its loop may have other listeners and timers */
+	worker_wake(s->worker[0]); /* its loop may have other sockets and timers */
 	put_into_force(s, next);
 	log_set_level(next->loglevel);
 	log_set_format(next->log_format);
@@ -419,7 +419,7 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	s->loop = s->worker[0]->loop;
 	/* An xkvd that was killed may have left them held. */
 	store_hold_writes(s->store, false, 0);
-	listeners_init(s);
+	sockets_init(s);
 	s->opt.executor->start(s);
 	s->started = monotonic_seconds();
 	s->memory_whole = memory_whole();
@@ -449,7 +449,7 @@ void server_free(struct server *s)
 	if (!s)
 		return;
 	free_extras(s);
-	listeners_close(s);
+	sockets_close(s);
 	SSL_CTX_free(s->tls);
 	for (unsigned int i = 0; i < s->worker_count; i++)
 		worker_close_clients(s->worker[i]);
@@ -473,7 +473,7 @@ int server_run(struct server *s)
 	ret = workers_start(s);
 	if (ret)
 		log_warning("cannot start all threads of io-threads: %s", strerror(ret));
-	listeners_start(s);
+	sockets_start(s);
 	sd_notify(0, "READY=1\nSTATUS=Serving");
 	if (s->cfg->port)
 		log_notice("ready to accept connections on port %u", s->cfg->port);
@@ -487,7 +487,7 @@ int server_run(struct server *s)
 	workers_end(s);
 	if (s->cfg->unixsocket[0] && !s->succeeded)
 		log_notice("Removing the unix socket file.");
-	listeners_close(s);
+	sockets_close(s);
 	log_notice("xkvd is now ready to exit, bye bye...");
 	return -ret;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The RESP front end and its event loops: listeners, workers, clients, and watchers that others
- * add.  Everything here is called from one thread.  main() makes a store and a configuration, then:
+ * The RESP front end and its event loops: listening sockets, workers, clients, and watchers that
+ * others add.  Everything here is called from one thread.  main() makes a store and a
+ * configuration, then:
  *
  *	s = server_new(&options, err, sizeof(err));
  *	housekeeping_begin(s);

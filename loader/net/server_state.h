@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The state that exists once per process: options, listeners, and figures of INFO about the whole
- * server.  For net/ and the rooms above it; main() needs server.h only.  A worker with all locks
- * (worker.h) changes it, one with its own lock may read it.
+ * The state that exists once per process: options, listening sockets, and figures of INFO about the
+ * whole server.  For net/ and the rooms above it; main() needs server.h only.  A worker with all
+ * locks (worker.h) changes it, one with its own lock may read it.
  */
 #ifndef XKV_SERVER_STATE_H
 #define XKV_SERVER_STATE_H
@@ -13,14 +13,14 @@
 #include "util/hashtable.h"
 #include "worker.h"
 
-#define MAX_LISTENERS 64
-#define WORKERS_MAX   8 /* a store has contexts for twelve threads */
+#define SERVER_SOCKETS_MAX 64
+#define WORKERS_MAX	   8 /* a store has contexts for twelve threads */
 
-enum listener_kind { LISTEN_TCP, LISTEN_TLS, LISTEN_UNIX };
+enum server_socket_kind { LISTEN_TCP, LISTEN_TLS, LISTEN_UNIX };
 
-struct listener {
+struct server_socket {
 	ev_io io;
-	enum listener_kind kind;
+	enum server_socket_kind kind;
 	struct server *srv;
 };
 
@@ -46,12 +46,12 @@ struct server {
 	struct caller *busy;	/* worker_yield() serves others during its command; NULL = none */
 	bool yielded; /* it has served others: callers that had to wait have to be resumed */
 	struct ev_loop *loop; /* the first worker's, for the watchers below */
-	struct listener listeners[MAX_LISTENERS];
-	unsigned int listener_count;
+	struct server_socket sockets[SERVER_SOCKETS_MAX];
+	unsigned int socket_count;
 	unsigned int fds_besides;    /* file descriptors reserved for others than clients */
 	struct ssl_ctx_st *tls;	     /* for new connections; NULL without `tls-port` */
 	struct ssl_ctx_st *tls_next; /* of a configuration that is being set */
-	bool following_addresses;    /* a port that is in use may be one of our own listeners */
+	bool following_addresses;    /* a port that is in use may be one of our own */
 	ev_timer accept_pause;
 	struct housekeeping *housekeeping; /* housekeeping/housekeeping.h; NULL = none yet */
 	struct waiters saves;		   /* callers that wait in SAVE */

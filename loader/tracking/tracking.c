@@ -25,16 +25,16 @@
 #define FREED_SECOND  65536	  /* the same each second, while nobody tracks */
 
 /* A client that has read a key. */
-struct reader {
+struct tracked_reader {
 	uint64_t id;
 	uint64_t from; /* changes at this position of the feed, and behind it, are told of */
 	uint64_t head; /* if the read finds the key, those from here on; 0 = it has been read */
 };
 
 struct tracked {
-	struct hashtable_entry entry; /* tracked_keys.keys */
-	TAILQ_ENTRY(tracked) link;    /* tracked_keys.oldest */
-	struct reader *readers;	      /* owned; in the order of their IDs */
+	struct hashtable_entry entry;	/* tracked_keys.keys */
+	TAILQ_ENTRY(tracked) link;	/* tracked_keys.oldest */
+	struct tracked_reader *readers; /* owned; in the order of their IDs */
 	unsigned int count, room;
 	size_t len;
 	char key[];
@@ -252,7 +252,7 @@ static unsigned int reader_place(const struct tracked *k, uint64_t id)
 	return first;
 }
 
-static struct reader *reader_find(const struct tracked *k, uint64_t id)
+static struct tracked_reader *reader_find(const struct tracked *k, uint64_t id)
 {
 	unsigned int at = reader_place(k, id);
 
@@ -260,10 +260,10 @@ static struct reader *reader_find(const struct tracked *k, uint64_t id)
 }
 
 /* NULL: no memory. */
-static struct reader *reader_new(struct tracked_keys *t, struct tracked *k, uint64_t id)
+static struct tracked_reader *reader_new(struct tracked_keys *t, struct tracked *k, uint64_t id)
 {
 	unsigned int at = reader_place(k, id), room = k->room ? 2 * k->room : 1;
-	struct reader *more;
+	struct tracked_reader *more;
 
 	if (k->count == k->room) {
 		more = reallocarray(k->readers, room, sizeof(*more));
@@ -274,14 +274,14 @@ static struct reader *reader_new(struct tracked_keys *t, struct tracked *k, uint
 		k->room = room;
 	}
 	memmove(&k->readers[at + 1], &k->readers[at], (k->count - at) * sizeof(*k->readers));
-	k->readers[at] = (struct reader){ .id = id };
+	k->readers[at] = (struct tracked_reader){ .id = id };
 	k->count++;
 	t->items++;
 	return &k->readers[at];
 }
 
 /* Is its reader to be told?  One that has another mode by now is not. */
-static struct tracking *reader_tracks(const struct server *s, const struct reader *r)
+static struct tracking *reader_tracks(const struct server *s, const struct tracked_reader *r)
 {
 	struct caller *c = client_by_id(s, r->id);
 	unsigned int flags = c ? tracking_of(c)->flags : 0;
@@ -333,11 +333,12 @@ static bool is_overfull(struct server *s)
 }
 
 /* The client as a reader of the key; NULL: no memory, or no room. */
-static struct reader *reader_get(struct caller *c, const void *key, size_t len, bool *is_new)
+static struct tracked_reader *reader_get(struct caller *c, const void *key, size_t len,
+					 bool *is_new)
 {
 	struct tracked_keys *t = keys_of(c->srv);
 	struct tracked *k = tracked_find(t, key, len);
-	struct reader *r = k ? reader_find(k, c->id) : NULL;
+	struct tracked_reader *r = k ? reader_find(k, c->id) : NULL;
 
 	*is_new = !r;
 	if (r)
@@ -357,7 +358,7 @@ static struct reader *reader_get(struct caller *c, const void *key, size_t len, 
 /* False: no memory, or no room. */
 static bool enter(struct caller *c, const void *key, size_t len)
 {
-	struct reader *r;
+	struct tracked_reader *r;
 	bool is_new;
 
 	if (transaction_of(c)->runs && store_txn_reads_own(c->worker->ctx, key, len))
@@ -374,7 +375,7 @@ void tracking_own_read(void *arg, const void *key, size_t key_len, bool outdated
 	struct caller *c = arg;
 	struct tracking *x = tracking_of(c);
 	const struct changed changed = { 0, key_len, (char *)(uintptr_t)key };
-	struct reader *r;
+	struct tracked_reader *r;
 	bool is_new;
 
 	if (!(x->flags & TRACKING_ON) || x->flags & TRACKING_BCAST)
@@ -389,13 +390,13 @@ void tracking_own_read(void *arg, const void *key, size_t key_len, bool outdated
 		return;
 	if ((outdated || !is_new) && !x->origin) /* what had been read before it was changed */
 		invalidate(x, &changed, 1);
-	*r = (struct reader){ .id = c->id, .from = position };
+	*r = (struct tracked_reader){ .id = c->id, .from = position };
 }
 
 void tracking_found(struct caller *c, const void *key, size_t key_len)
 {
 	struct tracked *k;
-	struct reader *r;
+	struct tracked_reader *r;
 
 	if (!(tracking_of(c)->flags & TRACKING_ON))
 		return;
