@@ -253,6 +253,7 @@ static void take_catalog(struct link *l, const struct resp_value *v)
 	on_ready(&x->watch);
 }
 
+/* A node of a cluster would refuse (MOVED) keys that others have. */
 static void take_hello(struct link *l, const struct resp_value *v)
 {
 	struct proxy *x = l->arg;
@@ -260,6 +261,9 @@ static void take_hello(struct link *l, const struct resp_value *v)
 
 	snprintf(x->srv->version, sizeof(x->srv->version), "%.*s",
 		 version->text ? (int)version->len : 0, version->text ? version->text : "");
+	if (value_is(value_at(v, "mode"), "cluster"))
+		link_fail(l, "it is a node of a cluster, and xkvd stands in front of a single "
+			     "server only");
 }
 
 /* It may be another server, or have other modules now. */

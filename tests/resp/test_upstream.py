@@ -1811,6 +1811,20 @@ def test_name_that_is_not_found(tmp_path):
                 b"-UPSTREAM there is no connection to nosuch.invalid:6379: ")
 
 
+def test_node_of_a_cluster(tmp_path):
+    """It would refuse keys that other nodes have: it is not used, and the error says why."""
+    for name in ("redis", "xkv"):
+        (tmp_path / name).mkdir()
+    node = Daemon(["redis-server"], str(tmp_path / "redis"), "--save", "", "--cluster-enabled",
+                  "yes", "--cluster-port", str(free_port()))
+    try:
+        url = f"redis://127.0.0.1:{node.port}"
+        with in_memory(tmp_path / "xkv", "--upstream", url) as daemon, daemon.connect() as c:
+            wait_for(lambda: b"a node of a cluster" in c.call("GET", "k"), "the reason")
+    finally:
+        node.stop()
+
+
 @pytest.mark.parametrize("options, says", [
     ("http://x", "redis://"), ("redis://u@h", "password"), ("redis://h:x", "port"),
     ("rediss://h --upstream-ca-cert-file /none", "upstream-ca-cert-file"),
