@@ -9,6 +9,8 @@
  *  - ... if all that was sent to the client is acknowledged, and xkvd has read and answered all
  *    that went up (xkv_owner.position).  So at most one injected reply is under way.
  *  - ... and if its checksums are right: an owner that is armed would answer noise.
+ *  - ... and if its time stamp is not before the last one: it may be a copy from before the numbers
+ *    wrapped (PAWS, RFC 7323).
  *  - A reply is kept until it is acknowledged.  It alone acknowledges its request, so a client that
  *    misses it repeats the request, and gets the same bytes: the driver needs no timer.
  *  - While it is not acknowledged, the kernel's pure acknowledgements do not acknowledge its
@@ -212,12 +214,17 @@ static __always_inline bool is_about_reply(const struct xkv_flow *f, const struc
 	       s->header > TCP_HEADER + (s->stamps ? TCP_STAMPS : 0);
 }
 
+static __always_inline bool is_from_before(const struct xkv_flow *f, const struct segment *s)
+{
+	return s->stamps && BEFORE(bpf_ntohl(s->stamp), f->client_stamp);
+}
+
 /* Why a request cannot be answered now, or -1. */
 static __always_inline int flow_refuses(const struct xkv_flow *f, const struct segment *s,
 					__u64 position)
 {
 	if (f->in_parts || f->unacked || s->seq != f->client_next || s->ack != f->server_next ||
-	    s->stamps != !!f->has_stamps)
+	    s->stamps != !!f->has_stamps || is_from_before(f, s))
 		return XKV_TCP_C_pass_order;
 	if ((__u32)(position >> 32) != s->seq - f->eaten - f->client_first ||
 	    (__u32)position != ack_to_kernel(f, s->ack) - f->server_first)
@@ -266,6 +273,7 @@ static __always_inline void flow_advance(struct xkv_flow *f, const struct segmen
 	f->owed_echo = s->echo;
 	f->request_seq = s->seq;
 	f->request_len = eaten;
+	f->client_stamp = bpf_ntohl(s->stamp);
 	f->reply_seq = s->ack;
 	f->reply_len = len;
 	f->eaten += eaten;
@@ -312,6 +320,9 @@ static __always_inline void note_up(struct xkv_flow *f, const struct segment *s)
 {
 	__u32 acked;
 
+	if (s->stamps && s->seq == f->client_next && s->ack == f->server_next &&
+	    !is_from_before(f, s))
+		f->client_stamp = bpf_ntohl(s->stamp);
 	note_client_next(f, s);
 	acked = ack_to_kernel(f, s->ack);
 	if (f->ready && s->flags & TCP_ACK && BEFORE(f->kernel_acked, acked))
@@ -345,6 +356,7 @@ static __always_inline void flow_begin(struct xkv_flow *f, struct __sk_buff *skb
 	f->client_seen = 1;
 	f->server_next = BEFORE(end, tp->snd_nxt) ? tp->snd_nxt : end;
 	f->kernel_acked = tp->snd_una;
+	f->client_stamp = bpf_ntohl(s->echo);
 	f->reply_seq = f->server_first;
 	f->request_seq = f->client_first;
 	f->ready = 1;

@@ -565,6 +565,12 @@ __noinline int segment_parse(struct xdp_md *ctx, struct segment *s)
 	return parse_segment(s, (void *)(long)ctx->data, (void *)(long)ctx->data_end, false);
 }
 
+/* Does it belong to another connection, which has no flow yet? */
+static __always_inline bool is_first(const struct segment *s)
+{
+	return (s->flags & (TCP_SYN | TCP_RST)) == TCP_SYN;
+}
+
 /* A packet that is not an answerable segment: it is passed up, with the kernel's numbers. */
 static __always_inline int pass_stray(struct xdp_md *ctx, struct segment *s)
 {
@@ -578,7 +584,7 @@ static __always_inline int pass_stray(struct xdp_md *ctx, struct segment *s)
 		stray_error(ctx, s);
 		return XDP_PASS;
 	}
-	f = s->flags & TCP_SYN ? NULL : bpf_map_lookup_elem(&xkv_flows, &s->key);
+	f = is_first(s) ? NULL : bpf_map_lookup_elem(&xkv_flows, &s->key);
 	if (!f)
 		return XDP_PASS;
 	if (!flow_lock(f))
@@ -618,7 +624,7 @@ int xkv_tcp_xdp(struct xdp_md *ctx)
 	s = &w->s;
 	if (!segment_parse(ctx, s))
 		return pass_stray(ctx, s);
-	if (s->flags & TCP_SYN || is_own(s))
+	if (is_first(s) || is_own(s))
 		return XDP_PASS;
 	f = bpf_map_lookup_elem(&xkv_flows, &s->key);
 	if (!f)

@@ -15,7 +15,7 @@
 #include "proto.h"
 
 /* A new number whenever a structure below changes: xkvd does not adopt other flows. */
-#define XKV_TCP_VERSION 4
+#define XKV_TCP_VERSION 5
 
 #define XKV_FLOWS_MAX	  16384
 #define XKV_OWNERS_MAX	  (XKV_FLOWS_MAX + 1) /* the first is for all connections */
@@ -124,6 +124,7 @@ struct xkv_flow {
 	__u8 zero[3];
 	__u32 too_long; /* ... a pipeline of so many bytes had replies that did not fit; 0 = none */
 	__u32 stamp_offset, stamp_last; /* of segments to the client, host byte order */
+	__u32 client_stamp;		/* the last of the client, host byte order */
 	/* the acknowledgement that is owed, in the kernel's view */
 	__u32 owed_seq, owed_ack;
 	__be32 owed_stamp, owed_echo;

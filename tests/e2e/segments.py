@@ -217,6 +217,18 @@ class Peer:
 
     # ---- what comes -------------------------------------------------------------------------
 
+    def _mine(self, frame):
+        """The segment of this connection in a frame; None if it is another."""
+        if frame[20 if self.six else 23] != 6:
+            return None
+        segment = Segment(frame)
+        if (segment.source, segment.source_port, segment.dest_port) != \
+                (self.server, 6379, self.port):
+            return None
+        if self.stamps and 8 in segment.options:
+            self.echo = segment.stamps[0]
+        return segment
+
     def any(self, seconds=3.0):
         """The next segment of this connection; None if none comes."""
         end = time.monotonic() + seconds
@@ -226,13 +238,7 @@ class Peer:
                 frame = self.wire.recv()
             except (BlockingIOError, TimeoutError):
                 break
-            if frame[23 if not self.six else 20] != 6:
-                continue
-            segment = Segment(frame)
-            if (segment.source, segment.source_port, segment.dest_port) == \
-                    (self.server, 6379, self.port):
-                if self.stamps and 8 in segment.options:
-                    self.echo = segment.stamps[0]
+            if segment := self._mine(frame):
                 return segment
         return None
 

@@ -452,6 +452,37 @@ def test_resets(peer, daemon, kind):
     assert p.any().flags & RST
 
 
+@any_kind
+def test_a_reset_that_opens(peer, daemon, kind):
+    """SYN beside RST: to the kernel it is a reset, so it has the kernel's numbers."""
+    p = peer(**kind)
+    for _ in range(3):
+        p.ask("GET", "k")
+        p.answer(VALUE)
+    p.acknowledge()
+    p.emit(SYN | RST, seq=p.seq)
+    wait_for(lambda: not states(daemon, p), 2, "it is reset")
+
+
+@pytest.mark.parametrize("six", [False, True])
+def test_time_stamps_that_go_back(peer, grown, six):
+    """An old copy, from before the numbers wrapped, is not executed (PAWS)."""
+    p = peer(six=six)
+    p.ask("SET", "paws", 0)
+    p.expect(b"+OK\r\n")
+    text = encode("INCR", "paws")
+    for back in (5, 1000, (1 << 31) - 10):
+        p.ask("ECHO", "x")
+        p.expect(bulk(b"x"))
+        grown()
+        p.emit(PSH | ACK, text, stamp=p.clock - back)
+        assert p.next().ack == p.seq
+        p.silence(0.01)
+        grown(requests=0)
+    p.send(text)
+    p.answer(b":1\r\n")
+
+
 def test_blind_injection(peer, daemon, grown):
     """Who does not know both numbers exactly gets nothing executed, here or above."""
     p = peer()
@@ -614,12 +645,12 @@ def test_damaged_segments(peer, grown):
             p.emit(PSH | ACK, text, damage=(at, 1 << bit))
     while p.any(0.05):
         pass
-    grown()
-    p.send(text)
+    p.send(text)  # may go up: some had the sum of one that a card has to finish
     p.expect(b":1\r\n")
+    grown()
     p.ask("GET", "damage")
-    p.expect(bulk(b"1"))
-    grown(requests=2)
+    p.answer(bulk(b"1"))
+    grown(requests=1)
 
 
 @any_kind
