@@ -9,13 +9,15 @@ import heapq
 import os
 import random
 import select
+import shutil
 import socket
 import struct
+import subprocess
 import threading
 import time
 
 import pytest
-from conftest import BUILD, LONG, SERVER, SERVER6, _setns, run, wait_for
+from conftest import BUILD, LONG, SERVER, SERVER6, _setns, in_long, run, wait_for
 from segments import Peer, neighbours, too_long
 
 ON = ("--tcp-fast-path", "on", "--save", "")
@@ -598,6 +600,102 @@ def test_segments_that_no_card_has_made(xkvd, mode):
                 assert count == 0 and passed > 15 if state == "on" else count >= 10, after
     finally:
         offload(d, "off")
+
+
+@pytest.fixture
+def firewall(bed):
+    """iptables on the server, which admits new connections, and what belongs to one."""
+    def tables(*argv):
+        return bed.run("server", "iptables", *argv)
+
+    def state(name, *more):
+        return ("INPUT", "-i", "xkv0", "-p", "tcp", "-m", "conntrack", "--ctstate", name, *more)
+
+    if not shutil.which("iptables"):
+        pytest.skip("iptables is missing")
+    before = bed.run("server", "sysctl", "-n",
+                     "net.netfilter.nf_conntrack_tcp_timeout_established").stdout.strip()
+    rules = (state("INVALID", "-j", "DROP"), state("ESTABLISHED", "-j", "ACCEPT"),
+             state("NEW", "--syn", "-j", "ACCEPT"),
+             ("INPUT", "-i", "xkv0", "-p", "tcp", "-j", "DROP"))
+    for rule in rules:
+        tables("-A", *rule)
+    yield lambda: [int(line.split()[0]) for line in
+                   tables("-vnxL", "INPUT").stdout.splitlines()[2:]]
+    for rule in rules:
+        tables("-D", *rule)
+    bed.run("server", "sysctl", "-qw",
+            f"net.netfilter.nf_conntrack_tcp_timeout_established={before}")
+
+
+def test_a_firewall_that_tracks_connections(xkvd, firewall):
+    """To the host all is in order, and a connection that is busy in the driver is not idle."""
+    d = xkvd(*ON)
+    d.bed.run("server", "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_timeout_established=3")
+    with connected(d) as c:
+        assert c.ask("CONFIG", "SET", "tcp-keepalive", 1) == b"+OK\r\n"
+    with connected(d) as c:
+        warm(c)
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            for value in b"v", b"v" * 1000, b"v" * 5000:
+                assert c.ask("SET", "k", value) == b"+OK\r\n"
+                assert [c.ask("GET", "k") for _ in range(3)] == [bulk(value)] * 3
+        # only the driver, and the kernel's keepalives
+        end = time.monotonic() + 5
+        assert answered(d, lambda: [c.ask("GET", "n") for _ in iter(
+            lambda: time.sleep(0.01) or time.monotonic() < end, False)]) > 20
+        assert c.ask("ECHO", "x" * 3000) == bulk(b"x" * 3000)
+    invalid, established, new, rest = firewall()
+    assert not invalid and not rest and established > 20 and new, firewall()
+
+
+@pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is missing")
+@pytest.mark.parametrize("host", [SERVER, in_long(SERVER6)])
+def test_a_capture(xkvd, tmp_path, host):
+    """In a session without losses tshark finds nothing to complain of."""
+    d = xkvd(*ON)
+    file = tmp_path / "session.pcap"
+    with connected(d) as c:
+        assert c.ask("SET", "k", "v") == b"+OK\r\n"
+    capture = d.bed.popen("client", "tshark", "-i", "xkv1", "-w", file, "-f", "tcp port 6379",
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        # SYNs until the first is seen
+        wait_for(lambda: connected(d, host).__enter__().close() or
+                 (file.exists() and file.stat().st_size > 1000), 30, "tshark captures")
+        with connected(d, host) as c:
+            warm(c)
+
+            def session():
+                for i in range(30):
+                    for value in (b"v" * i, b"v" * 1000, b"v" * 3000):
+                        assert c.ask("SET", "k", value) == b"+OK\r\n"
+                        assert c.ask("GET", "k") == bulk(value)
+                    c.sock.sendall(encode("INCR", "n") * 5)
+                    assert [c.reply() for _ in range(5)] == \
+                        [b":%d\r\n" % (5 * i + n) for n in range(1, 6)]
+                    assert c.ask("ECHO", "x") == bulk(b"x")
+
+            assert answered(d, session) > 200
+            port = c.sock.getsockname()[1]
+        wait_for(lambda: ends(file, port), 30, "the capture has all")
+    finally:
+        capture.terminate()
+        capture.wait(10)
+    wrong = "tcp.analysis.flags && !tcp.analysis.window_update", "tcp.checksum.status == 0", \
+        "ip.checksum.status == 0", "_ws.expert.severity >= 0x600000"
+    said = run("tshark", "-r", file, "-o", "tcp.check_checksum:TRUE", "-o",
+               "ip.check_checksum:TRUE", "--disable-protocol", "resp", "-Y",
+               f"tcp.port == {port} && (({') || ('.join(wrong)}))", "-T", "fields", "-e",
+               "frame.number", "-e", "_ws.expert.message").stdout
+    assert not said, said
+
+
+def ends(file, port):
+    """Does the capture have the ends of both directions?"""
+    fins = run("tshark", "-r", file, "-Y", f"tcp.port == {port} && tcp.flags.fin == 1", check=False)
+    return len(fins.stdout.splitlines()) >= 2
 
 
 # ---- a network that loses, repeats, reorders and corrupts -------------------------------------
