@@ -14,8 +14,8 @@
 int aside_keep(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1]);
 
 /*
- * The same, always with a copy: for a file that stays under its first name for long, where somebody
- * may write into it.
+ * The same, but always a copy: for a file that keeps its first name for long, and may be written to
+ * under that name.
  */
 int aside_copy(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1]);
 

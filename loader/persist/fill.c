@@ -14,8 +14,8 @@
 #define BUSY_WAIT_NS 100000 /* between them: a tenth of a second in total */
 
 /*
- * Where entries may be evicted, that comes first: the limit is lifted when nothing can be evicted
- * any more.
+ * If entries may be evicted, they are, and the limit is lifted only when none can be evicted any
+ * more.
  */
 static void lift_limit(struct fill *f)
 {

@@ -32,8 +32,8 @@ int fill_do(struct fill *f, const struct store_op *op, struct store_entry *out);
 const char *fill_remedy(int error);
 
 /*
- * Removes what is left of a load: the keys of one that failed, or in which an earlier xkvd was
- * killed.  They are a part of files that may be others by now.  0, or -errno with a sentence.
+ * Removes the keys of a load that failed, or during which an earlier xkvd was killed: they are a
+ * part of files that may have changed since.  0, or -errno with a sentence.
  */
 int fill_remove_rest(struct store *st, char *err, size_t err_len);
 

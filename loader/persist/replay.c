@@ -156,7 +156,7 @@ static bool sets(const struct replay *r)
 	return r->pass == PASS_SET;
 }
 
-/* What leaves the store as it is was no change when it was logged, either. */
+/* A command that changes nothing now has changed nothing when it was logged, either. */
 static int run_op(struct replay *r, const struct store_op *op, struct store_entry *out)
 {
 	struct store_entry unused;
@@ -433,7 +433,7 @@ static int fail_command(struct replay *r, int error, const struct aof_arg *argv,
 			   len, argv[0].ptr, why, fill_remedy(error));
 }
 
-/* To go on with a log only what its keys do not tell is needed. */
+/* To continue a log, only what keys do not tell is needed: libraries, numbers of databases. */
 static bool is_needed(const struct replay *r, replay_fn *fn)
 {
 	return r->pass != PASS_END || fn == run_function || fn == run_swapdb;

@@ -22,7 +22,7 @@ struct replay_place {
 	const struct manifest *manifest;
 };
 
-/* A file as it stands, for the one that follows it: #XKV:follows. */
+/* Where a file ends, which the next file names in its line #XKV:follows. */
 struct replay_tail {
 	uint64_t size; /* 0: there is none */
 	uint32_t sum;  /* of its last block (aof.h) */

@@ -191,7 +191,7 @@ static int take(struct restore *r, const struct manifest_file *f, bool last)
 
 /* ---- the whole -------------------------------------------------------------------- */
 
-/* A base is written while keys change: only with what changed meanwhile it is of one moment. */
+/* A base is written while keys change: only with the changes made meanwhile is it consistent. */
 static int check_begin(struct restore *r)
 {
 	char text[64];
@@ -275,7 +275,7 @@ static int open_to(struct restore *r, const struct config *cfg, const char *to)
 	return r->to < 0 ? say(r, -errno, "%s: %s", r->to_path, strerror(errno)) : 0;
 }
 
-/* What was begun is no log: it has no manifest. */
+/* Removes what was written so far; without a manifest it is no log. */
 static void remove_begun(struct restore *r, const char *to)
 {
 	for (unsigned int i = 0; i < r->log.count; i++)

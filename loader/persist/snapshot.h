@@ -103,9 +103,9 @@ void snapshot_clean(const struct config *cfg);
  * successful save, for the `save` rules and INFO.
  */
 uint64_t snapshot_changes(const struct store *st);
-/* What was changed so far was no change, but a load. */
+/* Does not count the changes so far: they were made by loading. */
 void snapshot_count_from(const struct store *st);
-/* Counts a change that is none of a key: of functions, or of the numbers of databases. */
+/* Counts a change that is not of a key: of functions, or of the numbers of databases. */
 void snapshot_changed(void);
 
 #endif

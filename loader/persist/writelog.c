@@ -112,8 +112,9 @@ static struct {
 	pthread_t rewrite_thread;
 	bool rewrite_joinable;
 	/*
-	 * What is on the disk is not to be relied on: a base is needed.  So often that was found;
-	 * up to which a base has mended it, or will, the one that is being written.
+	 * The log on the disk may be damaged or incomplete, so a new base is needed.  `damages`:
+	 * how often that was found; `mended`: of these, repaired by a base; `mends`: of these, to be
+	 * repaired by the base that is being written.
 	 */
 	unsigned int damages, mended, mends;
 	uint64_t rewrite_began_ns, rewrite_tried_ns;

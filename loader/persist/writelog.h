@@ -30,7 +30,7 @@ struct store;
 int writelog_resume(struct store *st, const struct config *cfg, bool *resumed, char *err,
 		    size_t err_len);
 
-/* A log that is there, but that `appendonly no` keeps from being loaded: it may be missed. */
+/* Warns of a log that is not loaded because of `appendonly no`: its data may be expected. */
 void writelog_warn_unread(const struct config *cfg);
 
 /*

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is kept of the upstream's strings, in database 0 of the store, and when it may be believed.
+ * The cache of the upstream's strings, in database 0 of the store, and when its entries are valid.
  *
  * The upstream is asked on one connection, the watch, for a value (a fill, fill.c), and announces
  * there that it has changed (CLIENT TRACKING): so what it says of a key comes in the order in which

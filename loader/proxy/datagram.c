@@ -155,7 +155,7 @@ size_t datagram_reply(struct datagram_reply *r, const struct udp_kept *k, uint8_
 	return len;
 }
 
-/* The upstream is not there, or others change the key all the time: it can be tried again. */
+/* Replies that the client may try again: no upstream, or others change the key all the time. */
 static void say_busy(struct datagram *d)
 {
 	struct asked asked[RESULTS_MAX];

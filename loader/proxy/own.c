@@ -27,7 +27,7 @@ static bool is_exclusive(const struct proxy *x)
 	return x->srv->cfg->upstream_exclusive && x->tracks;
 }
 
-/* It is passed through no longer. */
+/* The client no longer counts as one that is passed through and has changed something. */
 static void end_writes(struct proxy *x, struct passage *p)
 {
 	x->unnamed -= p->raw_writes;

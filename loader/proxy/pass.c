@@ -57,7 +57,7 @@ static void barrier_reply(struct link *l, struct request *r, const char *bytes, 
 	free(r);
 }
 
-/* What these replies may have changed will not be announced any more: nothing is left of it. */
+/* The changes behind these replies will never be announced, so the cache is emptied. */
 static void barrier_lost(struct link *l, struct request *r)
 {
 	cache_empty(l->arg);

@@ -67,7 +67,7 @@ static void take_role(struct link *l, const struct resp_value *v)
 	is_master(l, v);
 }
 
-/* What was announced before the PING was sent is known now. */
+/* A PING was answered: all that was announced before it was sent has arrived. */
 static void pong(struct link *l, const struct resp_value *v)
 {
 	struct proxy *x = l->arg;
@@ -181,7 +181,7 @@ static void on_retry(struct ev_loop *loop, ev_timer *w, int events)
 	connect_all(w->data);
 }
 
-/* Not all proxies of an upstream that was restarted at the same moment. */
+/* Random, so that not all proxies connect at once to an upstream that was restarted. */
 static double jitter(double delay)
 {
 	return delay * (0.5 + (double)arc4random_uniform(1000) / 1000);

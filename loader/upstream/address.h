@@ -43,7 +43,7 @@ struct upstream_address {
 	} at[UPSTREAM_ADDRESSES];
 };
 
-/* NULL, or what is wrong with the URL: a sentence that does not repeat its secrets. */
+/* Parses a URL.  NULL, or what is wrong with it: a sentence without its secrets. */
 const char *upstream_address(const char *url, struct upstream_address *out);
 /* The server is there now.  0, or -EINVAL: that is no address. */
 int upstream_move(struct upstream_address *a, const char *host, const char *port);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Asks on a link, for whoever wants to have a reply as a whole. */
+/* Sends a command on a link, and passes its reply on as a whole, parsed. */
 #ifndef XKV_UPSTREAM_ASK_H
 #define XKV_UPSTREAM_ASK_H
 

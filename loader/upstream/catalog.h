@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The commands of the upstream, as it describes them itself (COMMAND): what they do, and where
- * their keys stand.  So those of its modules are known as well, and those of versions to come.
+ * The commands of the upstream, as its reply to COMMAND describes them: what they do, and where
+ * their keys are.  So commands of its modules and of later versions are known as well.
  */
 #ifndef XKV_UPSTREAM_CATALOG_H
 #define XKV_UPSTREAM_CATALOG_H

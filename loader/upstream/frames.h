@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Where replies end in a stream of RESP2 or RESP3, whatever they hold: nothing is kept of them, so
- * their bytes can be passed on as they come.  A zero-filled `struct frames` stands between two.
+ * Finds where replies end in a stream of RESP2 or RESP3.  It keeps nothing of them, so their bytes
+ * can be passed on as they arrive.  A zero-filled `struct frames` is between two replies.
  */
 #ifndef XKV_UPSTREAM_FRAMES_H
 #define XKV_UPSTREAM_FRAMES_H

@@ -11,7 +11,7 @@
 
 #include "util/thread.h"
 
-/* What a thread works on; it outlives its resolver if that stops meanwhile. */
+/* The job of a thread.  It outlives its resolver if that is stopped meanwhile. */
 struct lookup {
 	pthread_mutex_t lock;
 	struct resolver *owner; /* NULL: nobody waits any more */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Asks Sentinels, one after the other, where the master of a name is, and stays connected to one
- * that it is told by when that becomes another server (+switch-master).
+ * Asks Sentinels, one after the other, for the master of this name, and stays connected to the one
+ * that has answered: it announces when another server becomes the master (+switch-master).
  */
 #ifndef XKV_UPSTREAM_SENTINEL_H
 #define XKV_UPSTREAM_SENTINEL_H
