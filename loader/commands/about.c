@@ -65,7 +65,7 @@ static bool sort_options(struct caller *c, unsigned int argc, const struct resp_
 	return true;
 }
 
-/* Replies what sorting nothing gives: an empty list, which with STORE replaces the destination. */
+/* Replies the result of sorting a missing key: an empty list; STORE deletes its destination. */
 static void sorted_nothing(struct caller *c, const struct resp_arg *store)
 {
 	int ret = store ? store_delete(c->worker->ctx, store->ptr, store->len, NULL) : 0;

@@ -861,7 +861,7 @@ static bool save_step(struct caller *c)
 	return true;
 }
 
-/* Others are served meanwhile. */
+/* The client waits for the end of the save, while others are served. */
 void cmd_save(struct caller *c, unsigned int argc, const struct resp_arg *argv)
 {
 	bool waits = c->id && snapshot_event_fd() >= 0;

@@ -54,7 +54,7 @@ static int add_elements(struct caller *c, void *arg, struct value *v)
 	return CHANGE_VALUE;
 }
 
-/* Some of many elements: to add them one after the other comes to the same. */
+/* Adds some of many elements: adding them in several changes has the same result. */
 static bool add_step(struct caller *c)
 {
 	const struct resp_arg *argv = c->call.argv;

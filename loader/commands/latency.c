@@ -151,7 +151,7 @@ static void graph_fill(struct graph *g, struct latency_series *s)
 	}
 }
 
-/* What stands in a row of a column; GRAPH_ROWS rows of bars, an empty one, then the label. */
+/* The character of a column in a row: GRAPH_ROWS rows of bars, an empty one, then the label. */
 static char graph_char(const struct graph *g, unsigned int column, unsigned int row)
 {
 	static const char bars[GRAPH_STEPS] = "_o#";

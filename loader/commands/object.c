@@ -157,7 +157,7 @@ static void reply_hot(struct reply *r, const struct store_hot *h)
 	reply_int(r, (int64_t)h->writes);
 }
 
-/* Leaves those that the caller may see.  How many. */
+/* Drops the keys that the caller may not see.  Returns how many are left. */
 static int seen_of(const struct caller *c, unsigned int argc, const struct resp_arg *argv,
 		   struct store_hot *hot, int have)
 {

@@ -88,7 +88,7 @@ static const struct command table[] = {
 _Static_assert(TABLE_SIZE * 4 <= SLOTS, "more slots");
 _Static_assert(sizeof(((struct rename *)NULL)->to) == CALLED_MAX + 1, "as long as config.h's");
 
-/* As clients call the commands of the table; NULL = not at all. */
+/* The names by which clients call the commands of the table; NULL: they cannot (rename-command). */
 static const char *called[TABLE_SIZE];
 static uint16_t slots[SLOTS]; /* 1 + the index of a command in the table, 0 = free */
 
@@ -302,7 +302,7 @@ static struct caller *first_queued(const struct queue *q)
 	return q->count ? q->then[0].caller : NULL;
 }
 
-/* What clients have queued in earlier turns. */
+/* Runs the operations that clients have queued in earlier turns. */
 static void commands_run_queue(struct worker *w)
 {
 	struct queue *q = (struct queue *)w->commands;
@@ -521,7 +521,7 @@ static void commands_unknown(struct caller *c, unsigned int argc, const struct r
 		unknown_command(c, argc, argv);
 }
 
-/* Why it may not use its keys, as an error; NULL = it may. */
+/* Why the command must not use its keys, as an error; NULL: it may. */
 static const char *refused_keys(const struct caller *c, const struct command *cmd,
 				unsigned int argc, const struct resp_arg *argv)
 {
@@ -552,7 +552,7 @@ static void commands_refuse(struct caller *c, const struct command *cmd, const c
 	}
 }
 
-/* May the client's user execute it?  If not, the error was replied. */
+/* May the client's user execute the command?  If not, the error was replied. */
 static bool permitted(struct caller *c, const struct command *cmd, unsigned int argc,
 		      const struct resp_arg *argv)
 {
@@ -912,7 +912,7 @@ static void reply_number(struct reply *r, const char *field, int number)
 	reply_int(r, number);
 }
 
-/* A field that is a map of a type and its numbers, so many. */
+/* A field that is a map of a type and a number of values. */
 static void reply_typed(struct reply *r, const char *field, const char *type, unsigned int numbers)
 {
 	reply_text(r, field);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the driver may answer over TCP in place of xkvd (net/flows.h): where only the reply is to be
- * seen, and it would be the same.
+ * What the driver may answer over TCP in place of xkvd (net/flows.h): commands whose reply would be
+ * the same, and which have no other effect that somebody could see.
  */
 #include "acl/acl.h"
 #include "kernel/tcp.h"

@@ -151,7 +151,7 @@ static int group_run_all(struct worker *w, struct waiting_exec *exec, unsigned i
 	return ret;
 }
 
-/* As if it had not waited. */
+/* Executes the EXEC alone, as if it had not waited for others. */
 static void run_alone(const struct waiting_exec *x)
 {
 	struct caller *c = x->caller;

@@ -125,7 +125,7 @@ static bool is_sliced(const struct caller *c, int error, unsigned int count, uns
 		return stride == 1;
 	case -EFBIG: /* of the change feed */
 		return count > SLICED_ABOVE;
-	case -ENOSPC: /* or entries are evicted for each key in turn */
+	case -ENOSPC: /* or each key evicts entries in its turn */
 		return count > SLICED_ABOVE && (stride == 1 || evicts);
 	}
 	return false;

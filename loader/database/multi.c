@@ -409,7 +409,7 @@ static int check_watched(struct caller *c)
 	return ret;
 }
 
-/* Commands up to one that is no part of a transaction. */
+/* Executes commands up to one that cannot be part of a transaction. */
 static int run_segment(struct caller *c, void *arg)
 {
 	const struct transaction *t = transaction_of(c);
@@ -537,7 +537,7 @@ void cmd_discard(struct caller *c, unsigned int argc, const struct resp_arg *arg
 
 /* --- WATCH --- */
 
-/* Before the first key is watched.  0 or -errno. */
+/* Draws the secret of the tables of watched keys, if there is none yet.  0 or -errno. */
 static int draw_secret(struct caller *c)
 {
 	uint64_t *secret = shared_of(c->srv)->watch_secret;
@@ -578,7 +578,7 @@ void transaction_found(struct caller *c, unsigned int db, const void *key, size_
 	t->lost |= w && !w->version;
 }
 
-/* Also if that cannot be found out. */
+/* True also if that cannot be found out. */
 static bool exists_in(struct store_ctx *ctx, unsigned int db, const struct watched *w)
 {
 	struct store_entry e;

@@ -113,8 +113,8 @@ static struct {
 	bool rewrite_joinable;
 	/*
 	 * The log on the disk may be damaged or incomplete, so a new base is needed.  `damages`:
-	 * how often that was found; `mended`: of these, repaired by a base; `mends`: of these, to be
-	 * repaired by the base that is being written.
+	 * how often that was found; `mended`: of these, repaired by a base; `mends`: of these, to
+	 * be repaired by the base that is being written.
 	 */
 	unsigned int damages, mended, mends;
 	uint64_t rewrite_began_ns, rewrite_tried_ns;
