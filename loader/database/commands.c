@@ -417,7 +417,7 @@ void reply_store_error(struct caller *c, int error)
 		reply_error(reply_to(c), "ERR increment or decrement would overflow");
 		break;
 	default:
-		log_warning("a store operation failed: %s", strerror(-error));
+		log_repeated("a store operation failed: %s", strerror(-error));
 		reply_error(reply_to(c), "ERR the store failed: %s", strerror(-error));
 	}
 }
@@ -491,7 +491,7 @@ static void refuse_http(struct caller *c)
 	char peer[ADDRESS_TEXT];
 
 	c->kind->address(c, true, peer);
-	log_warning("possible attack: client %s sends HTTP to this port; closing it", peer);
+	log_repeated("possible attack: client %s sends HTTP to this port; closing it", peer);
 	c->dead = true;
 }
 

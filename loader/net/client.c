@@ -54,7 +54,8 @@ static void log_closing(const struct client *c, const char *why)
 	char peer[ADDRESS_TEXT];
 
 	connection_address(&c->stream.conn, true, peer);
-	log_warning("closing client %s (id %llu): %s", peer, (unsigned long long)c->caller.id, why);
+	log_repeated("closing client %s (id %llu): %s", peer, (unsigned long long)c->caller.id,
+		     why);
 }
 
 static const struct output_limit *output_limit(const struct client *c)
@@ -939,7 +940,7 @@ void client_new(struct worker *w, struct connection conn)
 	uint64_t id = s->last_client_id + 1;
 
 	if (!c || hashtable_insert(&s->ids, &c->by_id, id_hash(id))) {
-		log_warning("out of memory for a client");
+		log_repeated("out of memory for a client");
 		conn.transport->close(&conn);
 		free(c);
 		return;

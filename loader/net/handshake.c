@@ -182,7 +182,7 @@ void handshake_new(struct worker *w, struct connection conn, SSL_CTX *context)
 	struct handshake *h = calloc(1, sizeof(*h));
 
 	if (!h || tls_start(&conn, context)) {
-		log_warning("out of memory for a client");
+		log_repeated("out of memory for a client");
 		conn.transport->close(&conn);
 		free(h);
 		return;

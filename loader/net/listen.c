@@ -45,7 +45,7 @@ static void on_accept_pause_end(struct ev_loop *loop, ev_timer *w, int events)
 /* A connection that cannot be accepted stays readable: without a pause the loop would spin. */
 static void accept_pause(struct server *s, int error)
 {
-	log_warning(
+	log_repeated(
 		"cannot accept a client: %s; pausing for %.1f s (raise the limit of open files)",
 		strerror(error), ACCEPT_PAUSE);
 	sockets_stop(s);

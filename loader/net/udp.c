@@ -379,7 +379,7 @@ static size_t udp_run(const struct udp *udp, const struct sockaddr *from, const 
 			     from->sa_family == AF_INET ? shared->payload4 : shared->payload6,
 			     rules_reply_allowed(udp->rules, from, len));
 	if (ret < 0 && ret != -EMSGSIZE)
-		log_warning("a datagram could not be answered: %s", strerror(-ret));
+		log_repeated("a datagram could not be answered: %s", strerror(-ret));
 	return ret > 0 ? (size_t)ret : 0;
 }
 

@@ -144,7 +144,7 @@ static void connect_all(struct proxy *x)
 	const char *path = x->srv->cfg->upstream_password_file;
 
 	if (path[0] && !read_password(path, &x->address))
-		log_warning("upstream-password-file %s: %s", path, strerror(errno));
+		log_repeated("upstream-password-file %s: %s", path, strerror(errno));
 	if (x->address.master[0])
 		sentinel_ask(&x->sentinel);
 	else

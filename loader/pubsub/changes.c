@@ -57,7 +57,7 @@ static void tell_later(struct changes *ch, const struct feed_change *changes, un
 	struct told *t = told_new(changes, count);
 
 	if (!t) {
-		log_warning("out of memory: keyspace events are lost");
+		log_repeated("out of memory: keyspace events are lost");
 		backlog_add(&ch->backlog, 0, NULL, NULL, 0);
 		return;
 	}
@@ -211,7 +211,7 @@ static void changes_begin(struct changes *ch)
 {
 	ch->listener = listener_new(ch->srv->store, wake, ch);
 	if (!ch->listener) {
-		log_warning("cannot listen to changes, trying again: %s", strerror(errno));
+		log_repeated("cannot listen to changes, trying again: %s", strerror(errno));
 		return;
 	}
 	ch->in_txn = false;

@@ -516,7 +516,7 @@ static unsigned int pubsub_send(struct server *s, enum topic_kind kind, const st
 		s->running->messages += pubsub_topics(s, TOPIC_PATTERN); /* each takes time */
 	}
 	if (!send && receivers && !pubsub_keep(p, kind, m))
-		log_warning("out of memory: a message is lost");
+		log_repeated("out of memory: a message is lost");
 	return receivers;
 }
 

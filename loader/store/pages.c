@@ -433,7 +433,7 @@ static int pages_put(struct store *st, uint32_t *number, int *fd, void **base, u
 
 	if (bpf_map_update_batch(st->bpf.map[BPF_PAGES], number, fd, &put, NULL)) {
 		ret = -errno;
-		log_warning("cannot add pages to the store: %s", strerror(-ret));
+		log_repeated("cannot add pages to the store: %s", strerror(-ret));
 		if (put >= made)
 			put = 0; /* libbpf did not set the number: none was put */
 	}
@@ -460,7 +460,7 @@ int pages_add(struct store *st, unsigned int want)
 		number[made] = free;
 		fd[made] = page_make(&base[made], -1, 0);
 		if (fd[made] < 0) {
-			log_warning("cannot make a page: %s", strerror(-fd[made]));
+			log_repeated("cannot make a page: %s", strerror(-fd[made]));
 			break;
 		}
 	}

@@ -150,7 +150,7 @@ int txn_keys_grow(struct store *st, unsigned int count)
 	pthread_mutex_unlock(&st->txn_resize);
 	if (!ret)
 		return 0;
-	log_warning("no memory for the keys of a transaction of %u: %s", count, strerror(-ret));
+	log_repeated("no memory for the keys of a transaction of %u: %s", count, strerror(-ret));
 	return -ENOSPC;
 }
 

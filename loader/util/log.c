@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -209,13 +210,36 @@ void log_write(enum log_level level, const char *fmt, ...)
 
 unsigned int log_rate(struct log_rate *rate)
 {
-	unsigned int events = ++rate->events;
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	unsigned int events;
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (rate->logged_at && now.tv_sec - rate->logged_at < RATE_SECONDS)
-		return 0;
-	rate->logged_at = now.tv_sec;
-	rate->events = 0;
+	pthread_mutex_lock(&lock);
+	events = ++rate->events;
+	if (rate->logged_at && now.tv_sec - rate->logged_at < RATE_SECONDS) {
+		events = 0;
+	} else {
+		rate->logged_at = now.tv_sec;
+		rate->events = 0;
+	}
+	pthread_mutex_unlock(&lock);
 	return events;
+}
+
+void log_write_rated(struct log_rate *rate, const char *fmt, ...)
+{
+	unsigned int events = log_rate(rate);
+	char text[TEXT_BYTES];
+	va_list ap;
+
+	if (!events)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (events == 1)
+		log_warning("%s", text);
+	else
+		log_warning("%s (%u such since the last line)", text, events);
 }

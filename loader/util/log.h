@@ -32,19 +32,30 @@ const char *log_priority(enum log_level level);
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * For lines that any host on the network can cause: one in ten seconds.  Starts as zero; for one
- * thread.
+ * For lines that any host on the network can cause, or a state that lasts: one in ten seconds.
+ * Starts as zero.
  */
 struct log_rate {
 	unsigned int events; /* since the last line */
 	time_t logged_at;    /* monotonic seconds, 0 = never */
 };
-/* Counts an event.  Returns how many there were if a line is due now, or 0. */
+/* Counts an event.  Returns how many there were if a line is due now, or 0.  Thread safe. */
 unsigned int log_rate(struct log_rate *rate);
+/* A warning, if one is due, with the number of events if there were several.  Thread safe. */
+void log_write_rated(struct log_rate *rate, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 
 #define log_debug(...)	 log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 #define log_verbose(...) log_write(LOG_LEVEL_VERBOSE, __VA_ARGS__)
 #define log_notice(...)	 log_write(LOG_LEVEL_NOTICE, __VA_ARGS__)
 #define log_warning(...) log_write(LOG_LEVEL_WARNING, __VA_ARGS__)
+
+/* log_write_rated() for all that comes by this line of code. */
+#define log_repeated(...)                                                                          \
+	do {                                                                                       \
+		static struct log_rate log_repeated_rate;                                          \
+                                                                                                   \
+		log_write_rated(&log_repeated_rate, __VA_ARGS__);                                  \
+	} while (0)
 
 #endif

@@ -415,14 +415,15 @@ def test_out_of_file_descriptors(tmp_path):
         assert c.call("PING") == b"+PONG\r\n"
     top = max(int(fd) for fd in os.listdir(f"/proc/{pid}/fd"))
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (top + 1, top + 1))
+    start = time.monotonic()
     late = [daemon.connect() for _ in range(3)]
     for c in late:
         c.send(b"PING\r\n")
     wait_for(lambda: "cannot accept" in daemon.log(), "the first refusal")
-    start, before = time.monotonic(), cpu_seconds(pid)
-    wait_for(lambda: daemon.log().count("cannot accept") >= 3, "two pauses")
-    assert time.monotonic() - start > 0.7, "the accept loop spins"
-    assert cpu_seconds(pid) - before < 0.3
+    before = cpu_seconds(pid)
+    time.sleep(1.2)  # two pauses
+    assert cpu_seconds(pid) - before < 0.3, "the accept loop spins"
+    assert daemon.log().count("cannot accept") <= 1 + (time.monotonic() - start) / 9
     assert first[0].call("PING") == b"+PONG\r\n"
     for c in first:
         c.close()

@@ -248,6 +248,39 @@ static int remove_files(void **state)
 	return rmdir(dir);
 }
 
+static unsigned int lines_with(const char *text)
+{
+	FILE *f = fopen(log_path, "r");
+	char line[512];
+	unsigned int count = 0;
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f))
+		count += strstr(line, text) != NULL;
+	fclose(f);
+	return count;
+}
+
+/* One line at once, and later one with the number of those that were left out. */
+static void test_repeated(void **state)
+{
+	struct log_rate rate = { 0 };
+
+	assert_int_equal(log_open(log_path), 0);
+	for (unsigned int i = 0; i < 100; i++)
+		log_write_rated(&rate, "from %s", "somebody");
+	assert_int_equal(lines_with("from somebody"), 1);
+	assert_int_equal(lines_with("such since"), 0);
+	rate.logged_at -= 10;
+	log_write_rated(&rate, "from %s", "another");
+	assert_int_equal(lines_with("from another (100 such since the last line)"), 1);
+	for (unsigned int i = 0; i < 100; i++)
+		log_repeated("here %u", 5 * i);
+	assert_int_equal(lines_with("here 0"), 1);
+	assert_int_equal(lines_with("here "), 1);
+	assert_int_equal(log_open(""), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -257,6 +290,7 @@ int main(void)
 		cmocka_unit_test(test_without_standard_error),
 		cmocka_unit_test(test_journal),
 		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_repeated),
 	};
 
 	return cmocka_run_group_tests(tests, make_files, remove_files);
