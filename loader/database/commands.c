@@ -580,13 +580,14 @@ static bool permitted(struct caller *c, const struct command *cmd, unsigned int 
 	}
 }
 
-static void refuse_write(struct caller *c, const struct command *cmd)
+const char *write_refusal(const struct server *s)
 {
-	const char *error = c->srv->log_error;
-	char text[sizeof(c->srv->log_error) + 64];
+	static _Thread_local char text[sizeof(s->log_error) + 64];
 
-	snprintf(text, sizeof(text), "MISCONF Errors writing to the AOF file: %s", error);
-	commands_refuse(c, cmd, "", error[0] ? text : MISCONF);
+	if (!s->log_error[0])
+		return MISCONF;
+	snprintf(text, sizeof(text), "MISCONF Errors writing to the AOF file: %s", s->log_error);
+	return text;
 }
 
 /* May it be executed?  If not, the error was replied. */
@@ -622,7 +623,7 @@ static bool accepted(struct caller *c, const struct command *cmd, unsigned int a
 		return false;
 	}
 	if (c->srv->writes_refused && (command_writes(c, cmd) || cmd->fn == cmd_ping)) {
-		refuse_write(c, cmd);
+		commands_refuse(c, cmd, "", write_refusal(c->srv));
 		return false;
 	}
 	if (pubsub_refuses(c, cmd)) {

@@ -594,6 +594,8 @@ struct store_op expiry_op(struct caller *c, const struct resp_arg *key, uint64_t
 
 /* Replies with the text for an error of the store. */
 void reply_store_error(struct caller *c, int error);
+/* The error for a write while writes are refused; it stays until the thread's next call. */
+const char *write_refusal(const struct server *s);
 
 /* Reply 1 or 0, and the value or null. */
 command_end_fn end_yes_no, end_value;

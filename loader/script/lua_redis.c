@@ -369,7 +369,7 @@ static const char *refusal(const struct interpreter *lua, const struct command *
 	if ((cmd->flags & CMD_APART) && !(cmd->flags & CMD_READONLY))
 		return "ERR This command is not allowed from script: it could not be undone";
 	if (lua->run->caller->srv->writes_refused && (cmd->flags & CMD_WRITE))
-		return "MISCONF Errors writing to the RDB file: writes are refused";
+		return write_refusal(lua->run->caller->srv);
 	return NULL;
 }
 

@@ -224,7 +224,7 @@ static const char *refused(const struct caller *c, unsigned int flags, bool read
 	if (flags & SCRIPT_NO_WRITES)
 		return NULL;
 	if (c->srv->writes_refused)
-		return "MISCONF Errors writing to the RDB file: writes are refused";
+		return write_refusal(c->srv);
 	if (read_only)
 		return "ERR Can not execute a script with write flag using *_ro command.";
 	return NULL;

@@ -707,6 +707,10 @@ def test_a_disk_that_fills_up(xkvd, small_disk):
                 told[f"udp-{i}"] = f"{i}"
     info = client.info("persistence")
     assert info["aof_last_write_status"] == "err" and "No space left" in info["xkv_log_error"]
+    for head in ("", "#!lua\n"):  # a script that is refused as a whole, too
+        with pytest.raises(redis_py.ResponseError, match="MISCONF Errors writing to the AOF file: "
+                                                         ".*No space left"):
+            client.eval(head + "return redis.call('SET', KEYS[1], 'x')", 1, "k")
     assert client.get("key-1") == b"1" * 100
     with d.udp() as udp:
         assert udp.get(b"udp-1").value == b"1"
