@@ -70,8 +70,9 @@ $(BUILD)/tests/test_libxkv_once: private XLDFLAGS += -Wl,--wrap=clock_gettime,--
 $(BUILD)/tests/test_powercut: private XLDFLAGS += $(POWERCUT:%=-Wl,--wrap=%)
 POWERCUT := openat write pwrite fsync fdatasync ftruncate renameat unlinkat close
 
-$(BUILD)/tests/respd $(BUILD)/tests/test_snapshot: \
-	private XLDFLAGS += -Wl,--wrap=store_scan_all,--wrap=store_do,--wrap=store_cut
+$(BUILD)/tests/respd $(BUILD)/tests/test_snapshot $(BUILD)/tests/test_writelog: \
+	private XLDFLAGS += $(STOREFAULTS:%=-Wl,--wrap=%)
+STOREFAULTS := store_scan_all store_do store_run store_cut
 $(BUILD)/tests/respd: private XLDFLAGS += -Wl,--wrap=time
 
 # The BPF programs for user space: what is global in them stays among them.  ThreadSanitizer would

@@ -45,6 +45,7 @@ struct replay {
 	uint32_t sum;		   /* of its last block */
 	struct replay_tail before; /* of the increment before it */
 	unsigned int databases, selected;
+	uint64_t at;			/* of the command that is executed */
 	const char *name, *name_before; /* of these files */
 	char *err;
 	size_t err_len;
@@ -157,12 +158,15 @@ static bool sets(const struct replay *r)
 }
 
 /* A command that changes nothing now has changed nothing when it was logged, either. */
-static int run_op(struct replay *r, const struct store_op *op, struct store_entry *out)
+static int run_op(struct replay *r, const struct store_op *op)
 {
-	struct store_entry unused;
-	int ret = sets(r) ? fill_do(&r->fill, op, out ? out : &unused) : 0;
+	return sets(r) ? fill_add(&r->fill, r->selected, op, r->at) : 0;
+}
 
-	return ret == -ENOENT || ret == -ECANCELED || ret == -EDOM || ret == -ERANGE ? 0 : ret;
+/* What changes all keys comes after the changes of each. */
+static int wait_for_keys(struct replay *r)
+{
+	return sets(r) ? fill_wait(&r->fill) : 0;
 }
 
 static int check_key(const struct aof_arg *key)
@@ -185,14 +189,7 @@ static int replay_put(struct replay *r, const struct aof_arg *key, const struct 
 
 	if (check_key(key) || value->len > XKV_HUGE_MAX || expire_ms < 0)
 		return expire_ms < 0 ? -EINVAL : -EMSGSIZE;
-	return run_op(r, &op, NULL);
-}
-
-static void select_db(struct replay *r, unsigned int db)
-{
-	r->selected = db;
-	if (sets(r))
-		store_select(r->fill.ctx, db);
+	return run_op(r, &op);
 }
 
 static int run_select(struct replay *r, unsigned int argc, const struct aof_arg *argv)
@@ -203,7 +200,7 @@ static int run_select(struct replay *r, unsigned int argc, const struct aof_arg 
 		return -EINVAL;
 	if (db >= r->databases)
 		return -EDOM;
-	select_db(r, (unsigned int)db);
+	r->selected = (unsigned int)db;
 	return 0;
 }
 
@@ -256,13 +253,11 @@ static int run_append(struct replay *r, unsigned int argc, const struct aof_arg 
 {
 	if (argc != 3)
 		return -EINVAL;
-	return run_op(r,
-		      &(struct store_op){ .opcode = XKV_OP_APPEND,
-					  .key = argv[1].ptr,
-					  .key_len = argv[1].len,
-					  .value = argv[2].ptr,
-					  .value_len = argv[2].len },
-		      NULL);
+	return run_op(r, &(struct store_op){ .opcode = XKV_OP_APPEND,
+					     .key = argv[1].ptr,
+					     .key_len = argv[1].len,
+					     .value = argv[2].ptr,
+					     .value_len = argv[2].len });
 }
 
 static int add_to(struct replay *r, const struct aof_arg *key, int64_t amount)
@@ -271,7 +266,7 @@ static int add_to(struct replay *r, const struct aof_arg *key, int64_t amount)
 		.opcode = XKV_OP_INCR, .key = key->ptr, .key_len = key->len, .amount = amount
 	};
 
-	return check_key(key) ? -EMSGSIZE : run_op(r, &op, NULL);
+	return check_key(key) ? -EMSGSIZE : run_op(r, &op);
 }
 
 /* INCR, DECR, INCRBY, DECRBY */
@@ -289,15 +284,16 @@ static int run_incr(struct replay *r, unsigned int argc, const struct aof_arg *a
 
 static int run_del(struct replay *r, unsigned int argc, const struct aof_arg *argv)
 {
+	struct store_op op = { .opcode = XKV_OP_DELETE };
 	int ret = argc < 2 ? -EINVAL : 0;
 
-	for (unsigned int i = 1; i < argc && !ret; i++)
-		ret = run_op(r,
-			     &(struct store_op){ .opcode = XKV_OP_DELETE,
-						 .key = argv[i].ptr,
-						 .key_len = argv[i].len },
-			     NULL);
-	return ret == -EMSGSIZE ? 0 : ret;
+	for (unsigned int i = 1; i < argc && !ret; i++) {
+		op.key = argv[i].ptr;
+		op.key_len = argv[i].len;
+		if (!check_key(&argv[i])) /* else there is no such key */
+			ret = run_op(r, &op);
+	}
+	return ret;
 }
 
 static int expire_at(struct replay *r, const struct aof_arg *key, int64_t expire_ms)
@@ -309,7 +305,7 @@ static int expire_at(struct replay *r, const struct aof_arg *key, int64_t expire
 		.expire_ms = (uint64_t)expire_ms < XKV_TTL_MAX ? (uint64_t)expire_ms : XKV_TTL_MAX,
 	};
 
-	return run_op(r, &op, NULL);
+	return run_op(r, &op);
 }
 
 /* PEXPIREAT, EXPIREAT */
@@ -331,16 +327,19 @@ static int run_persist(struct replay *r, unsigned int argc, const struct aof_arg
 
 static int run_flushall(struct replay *r, unsigned int argc, const struct aof_arg *argv)
 {
-	return sets(r) ? store_flush(r->fill.ctx) : 0;
+	int ret = wait_for_keys(r);
+
+	return ret || !sets(r) ? ret : store_flush(r->fill.ctx);
 }
 
 static int run_flushdb(struct replay *r, unsigned int argc, const struct aof_arg *argv)
 {
 	uint64_t cursor = 0;
-	int ret = 0;
+	int ret = wait_for_keys(r);
 
-	if (!sets(r))
-		return 0;
+	if (ret || !sets(r))
+		return ret;
+	store_select(r->fill.ctx, r->selected);
 	do
 		ret = store_flush_some(r->fill.ctx, &cursor, 1024, false);
 	while (cursor && !ret);
@@ -350,15 +349,17 @@ static int run_flushdb(struct replay *r, unsigned int argc, const struct aof_arg
 static int run_swapdb(struct replay *r, unsigned int argc, const struct aof_arg *argv)
 {
 	int64_t a, b;
+	int ret;
 
 	if (argc != 3 || !is_number(&argv[1], &a) || !is_number(&argv[2], &b) || a < 0 || b < 0)
 		return -EINVAL;
 	if (a >= r->databases || b >= r->databases)
 		return -EDOM;
-	if (sets(r) && a != b) {
+	ret = wait_for_keys(r);
+	if (ret)
+		return ret;
+	if (sets(r) && a != b)
 		store_swap(r->fill.st, (unsigned int)a, (unsigned int)b);
-		select_db(r, r->selected);
-	}
 	for (unsigned int i = 0; i < STORE_DATABASES; i++)
 		if (r->end.number[i] == a || r->end.number[i] == b)
 			r->end.number[i] = (uint8_t)(r->end.number[i] == a ? b : a);
@@ -433,6 +434,16 @@ static int fail_command(struct replay *r, int error, const struct aof_arg *argv,
 			   len, argv[0].ptr, why, fill_remedy(error));
 }
 
+/* The same for what the store has not taken, maybe of an earlier command. */
+static int fail_fill(struct replay *r)
+{
+	int error = r->fill.error;
+
+	return replay_fail(
+		r, error, "%s/%s, offset %" PRIu64 ": the store did not take the key: %s%s",
+		r->place->path, r->name, r->fill.error_at, strerror(-error), fill_remedy(error));
+}
+
 /* To continue a log, only what keys do not tell is needed: libraries, numbers of databases. */
 static bool is_needed(const struct replay *r, replay_fn *fn)
 {
@@ -445,8 +456,11 @@ static int run_command(void *arg, unsigned int argc, const struct aof_arg *argv,
 	replay_fn *fn = find_command(&argv[0]);
 	int ret = fn ? 0 : -ENOTSUP;
 
+	r->at = at;
 	if (fn && is_needed(r, fn))
 		ret = fn(r, argc, argv);
+	if (ret && ret == r->fill.error)
+		return fail_fill(r);
 	return ret ? fail_command(r, ret, argv, at) : 0;
 }
 
@@ -504,13 +518,10 @@ static int on_key(void *arg, const struct rdb_key *k)
 		return -ECANCELED; /* they would be in front of it: the rest is of no interest */
 	if (!sets(r))
 		return 0;
-	store_select(r->fill.ctx, k->db);
+	r->selected = k->db;
+	r->at = k->offset;
 	ret = replay_put(r, &key, &value, 0, !k->expires ? 0 : k->expire_ms > 0 ? k->expire_ms : 1);
-	if (ret)
-		replay_fail(r, ret,
-			    "%s/%s, offset %" PRIu64 ": the store did not take the key: %s%s",
-			    r->place->path, r->name, k->offset, strerror(-ret), fill_remedy(ret));
-	return ret;
+	return ret ? fail_fill(r) : 0;
 }
 
 static int on_other(void *arg, const struct rdb_misfit *other)
@@ -595,10 +606,16 @@ static bool is_rdb(int fd, const char *name)
 
 static int read_opened(struct replay *r, int fd, bool is_base, bool last)
 {
+	int ret;
+
+	r->selected = 0;
 	if (is_base && is_rdb(fd, r->name))
-		return read_rdb(r, fd);
-	select_db(r, 0);
-	return read_commands(r, fd, last);
+		ret = read_rdb(r, fd);
+	else
+		ret = read_commands(r, fd, last);
+	if (!ret && wait_for_keys(r))
+		ret = fail_fill(r);
+	return ret;
 }
 
 static int replay_read_file(struct replay *r, const struct manifest_file *f, bool last)

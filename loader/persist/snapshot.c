@@ -836,6 +836,16 @@ static bool is_past(const struct load *load, bool expires, int64_t expire_ms)
 	return expires && expire_ms <= load->now;
 }
 
+static int fail_fill(const struct load *load)
+{
+	int error = load->fill.error;
+
+	snprintf(load->err, load->err_len,
+		 "%s, offset %" PRIu64 ": the store did not take the key: %s%s", load->path,
+		 load->fill.error_at, strerror(-error), fill_remedy(error));
+	return error;
+}
+
 static int set_key(struct load *load, const struct rdb_key *k)
 {
 	uint64_t expire_ms = k->expires ? (uint64_t)k->expire_ms : 0;
@@ -848,22 +858,10 @@ static int set_key(struct load *load, const struct rdb_key *k)
 		.value_len = k->value_len,
 		.expire_ms = expire_ms < XKV_TTL_MAX ? expire_ms : XKV_TTL_MAX,
 	};
-	struct store_entry out;
-	int ret;
+	int ret = fill_add(&load->fill, k->db, &op, k->offset);
 
-	store_select(load->fill.ctx, k->db);
-	ret = fill_do(&load->fill, &op, &out);
-	if (ret == -ECANCELED) {
-		load->twice++;
-		return 0;
-	}
-	if (ret == 0)
-		load->keys++;
-	else
-		snprintf(load->err, load->err_len,
-			 "%s, offset %" PRIu64 ": the store did not take the key: %s%s", load->path,
-			 k->offset, strerror(-ret), fill_remedy(ret));
-	return ret;
+	load->keys++;
+	return ret ? fail_fill(load) : 0;
 }
 
 static int load_key(void *arg, const struct rdb_key *k)
@@ -1010,9 +1008,13 @@ static int load_file(struct load *load, int fd, enum rdb_other policy)
 		return ret;
 	load->sets = true;
 	ret = snapshot_read_file(load, fd);
+	if (!ret && fill_wait(&load->fill))
+		ret = fail_fill(load);
 	fill_end(&load->fill);
 	if (ret)
 		return ret;
+	load->twice = load->fill.refused;
+	load->keys -= load->twice;
 	log_loaded(load);
 	snapshot_count_from(load->st);
 	return 0;

@@ -21,6 +21,10 @@ int __wrap_store_scan_all(struct store_ctx *ctx, uint64_t *cursor, unsigned int 
 			  store_scan_fn *fn, void *arg);
 int __real_store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *entry);
 int __wrap_store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *entry);
+void __real_store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
+		      store_done_fn *done, void *arg);
+void __wrap_store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
+		      store_done_fn *done, void *arg);
 int __real_store_cut(struct store_ctx *ctx, const struct cut_user *user);
 int __wrap_store_cut(struct store_ctx *ctx, const struct cut_user *user);
 
@@ -66,11 +70,37 @@ static int next_set_fails(void)
 	return err;
 }
 
+static bool sets_are_to_fail(void)
+{
+	bool failing;
+
+	pthread_mutex_lock(&lock);
+	failing = sets_before || sets_failing;
+	pthread_mutex_unlock(&lock);
+	return failing;
+}
+
 int __wrap_store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *entry)
 {
 	int err = op->opcode == XKV_OP_SET ? next_set_fails() : 0;
 
 	return err ? err : __real_store_do(ctx, op, entry);
+}
+
+void __wrap_store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
+		      store_done_fn *done, void *arg)
+{
+	struct store_entry out = { 0 };
+
+	if (!sets_are_to_fail()) {
+		__real_store_run(ctx, ops, count, done, arg);
+		return;
+	}
+	for (unsigned int i = 0; i < count; i++) {
+		int ret = __wrap_store_do(ctx, &ops[i], &out);
+
+		done(arg, i, ret, &out);
+	}
 }
 
 void faults_spoil_cuts(unsigned int count)

@@ -25,6 +25,8 @@
 #include "loader/persist/writelog.h"
 #include "loader/util/crc32c.h"
 #include "loader/util/log.h"
+#include "random.h"
+#include "storefaults.h"
 #include "userstore.h"
 
 #define MANIFEST                                                                                   \
@@ -239,6 +241,115 @@ static void test_cut_off_anywhere(void **state)
 		assert_true(file_size("a.aof.2.incr.aof") <= len);
 		loads(); /* as it has been cut off */
 		has_units(units_within(len));
+	}
+}
+
+/* ---- order ------------------------------------------------------------------- */
+
+#define ORDER_DATABASES 3
+#define ORDER_KEYS	12 /* the first half have texts, the others numbers */
+#define ORDER_VALUE	(9 * 1024)
+
+/* What the log that is being written leads to; an empty value: there is no such key. */
+static char ordered[ORDER_DATABASES][ORDER_KEYS][ORDER_VALUE];
+static unsigned int order_sets; /* SETs in it */
+
+static void order_text(unsigned int db, unsigned int key, const char *name)
+{
+	char *value = ordered[db][key], text[ORDER_VALUE];
+	bool appends = below(4) == 0;
+	/* some are about as long as what is no longer copied into a batch */
+	size_t len = below(4) ? 1 + below(9) : 8180 + below(20);
+
+	memset(text, (int)('a' + below(26)), len);
+	text[len] = '\0';
+	appends = appends && strlen(value) + len < ORDER_VALUE;
+	order_sets += !appends;
+	COMMAND(appends ? "APPEND" : "SET", name, text);
+	strcpy(value + (appends ? strlen(value) : 0), text);
+}
+
+static void order_number(unsigned int db, unsigned int key, const char *name)
+{
+	char *value = ordered[db][key], amount[16];
+
+	snprintf(amount, sizeof(amount), "%u", 1 + (unsigned int)below(1000));
+	COMMAND("INCRBY", name, amount);
+	snprintf(value, ORDER_VALUE, "%ld", atol(value) + atol(amount));
+}
+
+static void order_swap(unsigned int a, unsigned int b)
+{
+	static char keys[ORDER_KEYS][ORDER_VALUE];
+	char name[2][2] = { { (char)('0' + a) }, { (char)('0' + b) } };
+
+	COMMAND("SWAPDB", name[0], name[1]);
+	memcpy(keys, ordered[a], sizeof(keys));
+	memmove(ordered[a], ordered[b], sizeof(keys));
+	memcpy(ordered[b], keys, sizeof(keys));
+}
+
+static void order_command(unsigned int *db)
+{
+	unsigned int key = (unsigned int)below(ORDER_KEYS);
+	char name[] = { 'k', (char)('a' + key), '\0' }, number[2] = "";
+
+	switch (below(200)) {
+	case 0:
+		COMMAND("FLUSHDB");
+		memset(ordered[*db], 0, sizeof(ordered[*db]));
+		return;
+	case 1:
+		order_swap((unsigned int)below(ORDER_DATABASES), *db);
+		return;
+	case 2 ... 6:
+		*db = (unsigned int)below(ORDER_DATABASES);
+		number[0] = (char)('0' + *db);
+		COMMAND("SELECT", number);
+		return;
+	case 7 ... 20:
+		COMMAND("DEL", "none", name);
+		ordered[*db][key][0] = '\0';
+		return;
+	}
+	(key < ORDER_KEYS / 2 ? order_text : order_number)(*db, key, name);
+}
+
+static void expect_ordered(void)
+{
+	struct store_entry e;
+
+	for (unsigned int db = 0; db < ORDER_DATABASES; db++) {
+		store_select(bed.ctx, db);
+		for (unsigned int key = 0; key < ORDER_KEYS; key++) {
+			char name[] = { 'k', (char)('a' + key), '\0' };
+
+			if (ordered[db][key][0])
+				has(name, ordered[db][key]);
+			else
+				assert_int_equal(store_get(bed.ctx, name, 2, &e), -ENOENT);
+		}
+	}
+}
+
+/* Threads execute what was read: each key's changes in their order, whatever was busy at first. */
+static void test_order(void **state)
+{
+	for (uint64_t seed = 1; seed <= 40; seed++) {
+		unsigned int db = 0;
+
+		random_state = seed;
+		memset(ordered, 0, sizeof(ordered));
+		bed.log.len = 0;
+		order_sets = 0;
+		for (int i = 0; i < 500; i++)
+			order_command(&db);
+		put_file("a.aof.2.incr.aof", bed.log.bytes, bed.log.len);
+		faults_fail_sets(order_sets - 40, 40, -EBUSY);
+		loads();
+		expect_ordered();
+		faults_fail_sets(0, 0, 0);
+		assert_int_equal(store_flush(bed.ctx), 0);
 	}
 }
 
@@ -663,6 +774,7 @@ int main(int argc, char *argv[])
 	const struct CMUnitTest tests[] = {
 		TEST(test_whole),
 		TEST(test_cut_off_anywhere),
+		TEST(test_order),
 		TEST(test_cut_off_is_refused),
 		TEST(test_zeros_at_the_end),
 		TEST(test_only_the_last_may_be_cut_off),
