@@ -57,15 +57,17 @@ static bool parse_date(const char *text, int64_t *out)
 	struct tm tm;
 	const char *end;
 	time_t t;
+	int day;
 
 	for (int i = 0; i < 2; i++) {
 		tm = (struct tm){ .tm_isdst = -1 };
 		end = strptime(text, formats[i], &tm);
 		if (!end || (*end && strcmp(end, "Z") != 0))
 			continue;
+		day = tm.tm_mday;
 		t = *end ? timegm(&tm) : mktime(&tm);
 		*out = t;
-		return t >= 0;
+		return t >= 0 && tm.tm_mday == day; /* 30 February is not 2 March */
 	}
 	return false;
 }

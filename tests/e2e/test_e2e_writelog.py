@@ -1452,7 +1452,8 @@ def test_what_cannot_be_restored(tmp_path):
     with stock(tmp_path) as client_of:
         client_of().set("key", "1")
     assert "does not say when its changes were made" in fails(tmp_path, "1", tmp_path / "to")
-    for until in ("", "@", "@x", "yesterday", "2026-13-01 00:00:00", "-1", "@-1"):
+    for until in ("", "@", "@x", "yesterday", "2026-13-01 00:00:00", "2026-02-30 00:00:00",
+                  "2026-11-31T00:00:00Z", "-1", "@-1"):
         assert "is no time" in fails(tmp_path, until, tmp_path / "to")
     assert "it is there, and not empty" in fails(tmp_path, "1", tmp_path)
     assert "No such file" in fails(tmp_path, "1", tmp_path / "no" / "to")
