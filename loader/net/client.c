@@ -49,14 +49,15 @@ static struct outbox *outbox(struct client *c)
 	return &c->caller.session.reply.out;
 }
 
-static void log_closing(const struct client *c, const char *why)
-{
-	char peer[ADDRESS_TEXT];
-
-	connection_address(&c->stream.conn, true, peer);
-	log_repeated("closing client %s (id %llu): %s", peer, (unsigned long long)c->caller.id,
-		     why);
-}
+/* Each line of code that closes clients has a rate of its own: no reason hides another. */
+#define log_closing(client, why)                                                                   \
+	do {                                                                                       \
+		char peer[ADDRESS_TEXT];                                                           \
+                                                                                                   \
+		connection_address(&(client)->stream.conn, true, peer);                            \
+		log_repeated("closing client %s (id %llu): %s", peer,                              \
+			     (unsigned long long)(client)->caller.id, why);                        \
+	} while (0)
 
 static const struct output_limit *output_limit(const struct client *c)
 {

@@ -405,7 +405,7 @@ local function alike(i)
     for b = 1, 16 do x[b] = 'aa' .. (i % 2 == 0 and 'a' or 'b') i = math.floor(i / 2) end
     return table.concat(x) .. ('a'):rep(16)
 end """
-OWN_LIMIT, MEASURED = (0.1, 0.3) if BUILD.name == "build" else (1, 0.1)  # s; sanitizers take more
+OWN_LIMIT, MEASURED = (0.2, 0.3) if BUILD.name == "build" else (1, 0.1)  # s; sanitizers take more
 BEFORE = """local s = ('x'):rep(1e6) local text = ('a=1 '):rep(1e5) local t, few = {}, {}
 for i = 1, 1e5 do t[i] = i end for i = 1, 7000 do few[i] = i end """
 
@@ -442,7 +442,10 @@ class Gaps:
 @pytest.mark.parametrize("store", ["memory"], indirect=True, scope="module")
 @pytest.mark.parametrize("name", [*IN_C, *LARGE])
 def test_others_are_served_during_a_call(xkv, own, name):
-    """Within the threshold and 100 ms; up to three times, as CPUs are slower while others work."""
+    """
+    Within the threshold and 100 ms, and as much again for a slow CPU; up to three times, as CPUs
+    are slower while others work.
+    """
     before, repeated = LARGE.get(name) or (BEFORE, IN_C[name])
     if name in LARGE:
         before = LARGE_BEFORE + before
