@@ -77,7 +77,10 @@ static int try_again(struct fill *f, struct store_ctx *ctx, const struct store_o
 	return ret;
 }
 
-/* Records what has become of an operation.  Returns the error that it is. */
+/*
+ * Records what has become of an operation.  Returns the error that it is.  One of a log that
+ * changes nothing now has changed nothing when it was logged, either.
+ */
 static int settle(struct fill *f, int ret, uint64_t at)
 {
 	if (ret == -ECANCELED)

@@ -157,7 +157,6 @@ static bool sets(const struct replay *r)
 	return r->pass == PASS_SET;
 }
 
-/* A command that changes nothing now has changed nothing when it was logged, either. */
 static int run_op(struct replay *r, const struct store_op *op)
 {
 	return sets(r) ? fill_add(&r->fill, r->selected, op, r->at) : 0;
