@@ -194,6 +194,11 @@ static void add_socket(struct server *s, enum server_socket_kind kind, int fd)
 	l->io.data = l;
 }
 
+/*
+ * Its clients inherit SO_OOBINLINE: a byte that is announced to be urgent is one as any other (RFC
+ * 6093).  Else the kernel takes it out of the stream, after the driver has answered on the
+ * connection (bpf/tcp.h) a wrong one.
+ */
 static int try_listen(struct server *s, enum server_socket_kind kind, const struct addrinfo *ai,
 		      bool from_interface)
 {
@@ -204,7 +209,8 @@ static int try_listen(struct server *s, enum server_socket_kind kind, const stru
 		fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	ret = setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	ret = setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
+	      setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
 	if (!ret && !bound && ai->ai_family == AF_INET6)
 		ret = setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
 	/* An IPv6 address of an interface that just came up may still be tentative. */

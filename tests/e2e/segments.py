@@ -140,7 +140,7 @@ class Peer:
     # ---- segments ---------------------------------------------------------------------------
 
     def tcp(self, flags, data=b"", seq=None, ack=None, window=None, options=b"", stamp=None,
-            syn=b""):
+            syn=b"", urgent=0):
         """A segment without what is below."""
         if self.stamps:
             self.clock += 1
@@ -150,7 +150,7 @@ class Peer:
         head = struct.pack("!HHIIBBHHH", self.port, 6379, (self.seq if seq is None else seq) & M32,
                            (self.ack if ack is None else ack) & M32 if flags & ACK else 0,
                            (20 + len(options)) // 4 << 4, flags,
-                           self.window if window is None else window, 0, 0) + options
+                           self.window if window is None else window, 0, urgent) + options
         length = len(head) + len(data)
         check = proto.checksum(pseudo(self.own, self.server, length, 6) + head + data)
         return head[:16] + struct.pack("!H", check) + head[18:] + data

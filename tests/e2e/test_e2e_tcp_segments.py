@@ -7,7 +7,7 @@ import time
 
 import pytest
 from conftest import wait_for
-from segments import ACK, CE, CWR, ECE, FIN, M32, PEER, PEER6, PSH, RST, SYN, Peer, neighbours
+from segments import ACK, CE, CWR, ECE, FIN, M32, PEER, PEER6, PSH, RST, SYN, URG, Peer, neighbours
 from test_e2e_tcp import ON, bulk, connected, encode, figures
 
 
@@ -689,6 +689,26 @@ def test_flags_that_only_the_kernel_knows(peer, grown):
     p.ask("GET", "k", flags=ACK)  # PSH says nothing
     p.answer(VALUE)
     grown(requests=1)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_urgent_data(peer, grown, known):
+    """A byte that is announced to be urgent is one as any other, wherever the kernel sees it."""
+    p = peer(known)
+    grown()
+    p.ask("ECHO", "x", flags=URG | PSH | ACK, urgent=200)
+    p.expect(bulk(b"x"))
+    p.warm()
+    for _ in range(10):
+        p.ask("GET", "k")
+        p.answer(VALUE)
+        p.ask("ECHO", "x" * 30)
+        p.expect(bulk(b"x" * 30))
+    p.ask("SET", "urgent", "12345", flags=URG | PSH | ACK, urgent=35)
+    p.expect(b"+OK\r\n")
+    p.ask("GET", "urgent")
+    p.expect(bulk(b"12345"))
+    grown(requests=16 if known else 12)
 
 
 @pytest.mark.parametrize("six", [False, True])
