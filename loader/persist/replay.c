@@ -704,7 +704,8 @@ int replay_find_end(const struct replay_place *place, struct replay_end *end, ch
 	*err = '\0';
 	ret = read_files(&r);
 	*end = r.end;
-	if (!ret && end->owner.id[0])
+	end->tail = r.before;
+	if (!ret)
 		ret = libraries_use(&r.libraries);
 	libraries_free(&r.libraries);
 	return ret;

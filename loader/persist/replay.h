@@ -53,6 +53,7 @@ struct replay_end {
 	uint64_t position;		 /* in the feed, that it goes as far as, ... */
 	uint64_t size;			 /* ... and of the file there, ... */
 	uint32_t sum;			 /* ... and of its last block (aof.h) */
+	struct replay_tail tail;	 /* the same if nothing said how far it goes */
 	bool foreign;			 /* another server has added something */
 	uint8_t number[STORE_DATABASES]; /* how it calls databases, by stored number */
 };

@@ -37,7 +37,7 @@
 #define SYNC_NS	      1000000000  /* everysec */
 #define LATE_NS	      2000000000  /* not on the disk for longer: writes wait ... */
 #define STUCK_NS      10000000000 /* ... and are refused */
-#define REBASE_NS     5000000000  /* after one that has failed, to write a base that is needed */
+#define REBASE_NS     5000000000  /* longest pause between two tries of a base that is needed */
 #define REWRITE_NS    60000000000 /* the same, of one that is not */
 #define CLOSE_NS      5000000000  /* at the end, for what is in the feed yet */
 #define GATHER_MAX_NS 1000000	  /* always: for clients that come again (struct gathering) */
@@ -82,6 +82,7 @@ static struct {
 	struct store *st;
 	char id[17]; /* of the reader in the feed; names what the log goes on with */
 	struct writelog_info info;
+	bool full; /* the last write found no room */
 	enum appendfsync appendfsync;
 	bool timestamps, no_sync_on_rewrite;
 	unsigned int auto_percent;
@@ -101,7 +102,8 @@ static struct {
 	int dir_fd;
 	struct consumer *consumer;
 	bool resumed, loaded; /* it goes on with an increment, or behind those that were loaded */
-	struct replay_tail tail; /* of the last one that was loaded */
+	char behind[17];      /* name_behind() of the latter, ... */
+	struct replay_tail tail; /* ... and of the last of them */
 
 	/* of the rewrite and, while that waits for it, of the consumer */
 	struct manifest manifest;
@@ -128,6 +130,7 @@ static struct {
 	bool hurries; /* thread_hurries() */
 	uint64_t round_bytes, retry_ns;
 	uint64_t others; /* bytes of all files but the current increment */
+	uint64_t begun;	 /* bytes of that when it had no change */
 
 	/* of the sync thread and the consumer; `syncing` is held while the disk syncs */
 	int fd;
@@ -489,6 +492,11 @@ static void *sync_main(void *arg)
 
 /* ---- the consumer: an increment ---------------------------------------------- */
 
+static bool is_full(int error)
+{
+	return error == -ENOSPC || error == -EDQUOT;
+}
+
 /* Writes what is in `text`, and goes on with the next. */
 static void write_text(void)
 {
@@ -507,6 +515,7 @@ static void write_text(void)
 		      : file_write(state.fd, state.text.bytes, state.text.len, state.now.size);
 	pthread_mutex_lock(&state.lock);
 	state.writing_ns = 0;
+	state.full = is_full(ret);
 	pthread_mutex_unlock(&state.lock);
 	state.failed = ret;
 	if (ret) {
@@ -904,7 +913,7 @@ static void increment_use(int fd, uint64_t size, uint32_t sum, uint64_t position
 		state.others += state.now.size;
 	}
 	state.fd = fd; /* synced, with all before this position */
-	state.now.size = size;
+	state.now.size = state.begun = size;
 	state.now.sum = sum;
 	state.now.position = position;
 	state.now.selected = NO_DB;
@@ -935,7 +944,8 @@ static int put_manifest(const struct manifest *m)
 
 /*
  * Adds an increment to the log: it is a whole one with that, and without.  The disk has to have the
- * one before, since only the end of the last may be missing.
+ * one before, since only the end of the last may be missing.  One without changes serves as well:
+ * bases that fail, one after the other, leave no files.
  */
 static int switch_next(uint64_t position)
 {
@@ -944,10 +954,13 @@ static int switch_next(uint64_t position)
 		.sum = state.fd < 0 ? state.tail.sum : state.now.sum,
 	};
 	uint64_t seq = manifest_last(&state.manifest, 'i') + 1, size;
-	int fd, ret = state.fd < 0 ? 0 : sync_now();
 	char name[NAME_MAX + 1];
 	uint32_t sum;
+	int fd, ret;
 
+	if (state.fd >= 0 && state.now.size == state.begun)
+		return 0;
+	ret = state.fd < 0 ? 0 : sync_now();
 	if (ret)
 		return ret;
 	increment_name(name, seq);
@@ -1005,6 +1018,15 @@ static int switch_pending(uint64_t position)
 	return 0;
 }
 
+/* What became of making the first file: as long as there is none, changes go nowhere. */
+static void note_first(int ret)
+{
+	if (ret)
+		note_failure("a file in %s cannot be made: %s", state.path, strerror(-ret));
+	else
+		note_success();
+}
+
 /*
  * The next increment begins where the consumer stands: all changes before have taken effect, so the
  * walk that begins after this meets what they have left.
@@ -1012,6 +1034,7 @@ static int switch_pending(uint64_t position)
 static void switch_increment(void)
 {
 	uint64_t position = feed_reached(consumer_reader(state.consumer));
+	bool first = state.fd < 0;
 	int ret;
 
 	pthread_mutex_lock(&state.lock);
@@ -1022,11 +1045,23 @@ static void switch_increment(void)
 	else
 		ret = state.failed ? -EIO
 				   : switch_next(position); /* half a command is at its end */
+	if (first)
+		note_first(ret);
 	pthread_mutex_lock(&state.lock);
 	state.switching = SWITCH_NONE;
 	state.switch_ret = ret;
 	pthread_cond_broadcast(&state.changed);
 	pthread_mutex_unlock(&state.lock);
+}
+
+/* The increments that were loaded, and one more, are the log.  -errno: it is tried again. */
+static int go_on_behind(void)
+{
+	int ret = switch_next(feed_reached(consumer_reader(state.consumer)));
+
+	note_first(ret);
+	state.retry_ns = ret ? monotonic_ns() + RETRY_NS : 0;
+	return ret;
 }
 
 static bool on_begin(void *arg)
@@ -1045,7 +1080,11 @@ static bool on_begin(void *arg)
 		tell(false);
 	if (switching && !state.in_txn)
 		switch_increment();
-	if (state.fd < 0 || (state.retry_ns && monotonic_ns() < state.retry_ns))
+	if (state.retry_ns && monotonic_ns() < state.retry_ns)
+		return false;
+	if (state.fd < 0 && state.loaded)
+		go_on_behind();
+	if (state.fd < 0)
 		return false;
 	if (state.failed) {
 		roll_back();
@@ -1187,16 +1226,21 @@ static uint64_t file_size(const char *name)
 	return fstatat(state.dir_fd, name, &st, 0) ? 0 : (uint64_t)st.st_size;
 }
 
-/* Bytes of all files but the current increment. */
-static uint64_t size_of_others(void)
+/* Bytes of all files but this increment. */
+static uint64_t size_without(uint64_t incr)
 {
 	const struct manifest *m = &state.manifest;
-	uint64_t last = manifest_last(m, 'i'), sum = 0;
+	uint64_t sum = 0;
 
 	for (unsigned int i = 0; i < m->count; i++)
-		if (m->file[i].type == 'b' || (m->file[i].type == 'i' && m->file[i].seq != last))
+		if (m->file[i].type == 'b' || (m->file[i].type == 'i' && m->file[i].seq != incr))
 			sum += file_size(m->file[i].name);
 	return sum;
+}
+
+static uint64_t size_of_others(void)
+{
+	return size_without(manifest_last(&state.manifest, 'i'));
 }
 
 static void conclude(int ret)
@@ -1301,27 +1345,34 @@ int writelog_rewrite(void)
 	return ret;
 }
 
-/* With the lock. */
+/* With the lock.  On a disk that is full a small log is worth it, too. */
 static bool has_grown(void)
 {
 	uint64_t base = state.info.size_at_base ? state.info.size_at_base : 1;
-	uint64_t size = state.info.size;
+	uint64_t size = state.info.size, least = state.full ? 0 : state.auto_min;
 
-	return state.auto_percent && size > state.auto_min && size > base &&
+	return state.auto_percent && size > least && size > base &&
 	       (size - base) * 100 / base >= state.auto_percent;
+}
+
+/* Since the last base was begun: longer after each that has failed.  With the lock. */
+static bool has_paused(uint64_t most_ns)
+{
+	uint64_t failed = state.info.rewrites_failed;
+	uint64_t pause = (uint64_t)RETRY_NS << (failed < 6 ? failed : 6);
+
+	return monotonic_ns() - state.rewrite_tried_ns > (pause < most_ns ? pause : most_ns);
 }
 
 void writelog_second(void)
 {
-	uint64_t since = monotonic_ns() - state.rewrite_tried_ns;
 	bool needed, grown;
 
 	if (!state.on)
 		return;
 	pthread_mutex_lock(&state.lock);
-	needed = (state.info.waits_for_base || is_broken()) &&
-		 since > (state.info.rewrite_ok ? RETRY_NS : REBASE_NS);
-	grown = has_grown() && (state.info.rewrite_ok || since > REWRITE_NS);
+	needed = (state.info.waits_for_base || is_broken()) && has_paused(REBASE_NS);
+	grown = has_grown() && has_paused(REWRITE_NS);
 	pthread_mutex_unlock(&state.lock);
 	if (grown && !state.rewrite_began_ns)
 		log_notice("write log: it has grown, and gets a new base");
@@ -1426,6 +1477,32 @@ static void warn_of_files(const struct config *cfg)
 		closedir(dir);
 }
 
+/*
+ * Names the reader of a log that goes on behind these files, as long as they are what they are now:
+ * if there is such a reader, the store has what is in them, and they are what its log has so far.
+ */
+static void name_behind(const struct store *st, char name[17])
+{
+	const struct manifest *m = &state.manifest;
+	uint64_t id = store_identity(st);
+
+	for (unsigned int i = 0; i < m->count; i++) {
+		struct stat sb = { 0 };
+		uint64_t words[4];
+
+		fstatat(state.dir_fd, m->file[i].name, &sb, 0);
+		words[0] = sb.st_ino;
+		words[1] = (uint64_t)sb.st_size;
+		words[2] = (uint64_t)sb.st_mtim.tv_sec;
+		words[3] = (uint64_t)sb.st_mtim.tv_nsec;
+		for (int w = 0; w < 4; w++) {
+			id = (id ^ words[w]) * 0x9e3779b97f4a7c15ULL;
+			id ^= id >> 32;
+		}
+	}
+	snprintf(name, 17, "%016" PRIx64, id);
+}
+
 int writelog_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
 		  size_t err_len)
 {
@@ -1445,6 +1522,8 @@ int writelog_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 		ret = fill_remove_rest(st, err, err_len);
 	if (!ret)
 		ret = replay_load(&place, st, cfg, keys, &state.tail, err, err_len);
+	if (!ret)
+		name_behind(st, state.behind);
 	close_files();
 	if (ret == -ENOENT)
 		return find_old(cfg, err, err_len);
@@ -1467,9 +1546,13 @@ static int check_owner(const struct store *st, char *err, size_t err_len)
 {
 	const struct replay_place place = { state.dir_fd, state.path, &state.manifest };
 	struct replay_owner owner;
-	char mine[17];
-	int ret = replay_find_owner(&place, &owner, err, err_len);
+	char mine[17], name[17];
+	int ret;
 
+	name_behind(st, name);
+	if (!strcmp(name, state.behind))
+		return 0;
+	ret = replay_find_owner(&place, &owner, err, err_len);
 	snprintf(mine, sizeof(mine), "%016" PRIx64, store_identity(st));
 	if (ret || (!state.manifest.restored && !strcmp(owner.store, mine)))
 		return ret;
@@ -1480,6 +1563,27 @@ static int check_owner(const struct store *st, char *err, size_t err_len)
 		 : owner.id[0]		 ? "it belonged to another one"
 					 : "it is of another server");
 	return -ENOTUNIQ;
+}
+
+static int open_reader(struct store *st, bool *resumed, char *err, size_t err_len)
+{
+	int ret = consumer_open(st, state.id, &logging, NULL, &state.consumer, resumed);
+
+	if (ret)
+		snprintf(err, err_len, "the change feed cannot be read: %s", strerror(-ret));
+	return ret;
+}
+
+/* Begins to read the feed, for a log that has no file for it yet. */
+static int open_reader_alone(struct store *st, char *err, size_t err_len)
+{
+	bool resumed;
+
+	memset(&state.now, 0, sizeof(state.now));
+	store_numbers(st, state.now.number);
+	state.safe = state.now;
+	state.others = state.gathering.goal = 0;
+	return open_reader(st, &resumed, err, err_len);
 }
 
 /* Goes on with the last increment at its last position, if the feed still has what comes next. */
@@ -1505,11 +1609,9 @@ static int writelog_try_resume(struct store *st, char *err, size_t err_len)
 		return -ENOENT;
 	}
 	snprintf(state.id, sizeof(state.id), "%s", end.owner.id);
-	ret = consumer_open(st, state.id, &logging, NULL, &state.consumer, &resumed);
-	if (ret) {
-		snprintf(err, err_len, "the change feed cannot be read: %s", strerror(-ret));
+	ret = open_reader(st, &resumed, err, err_len);
+	if (ret)
 		return ret;
-	}
 	if (resumed && feed_is_broken(consumer_reader(state.consumer))) {
 		snprintf(err, err_len, "nobody knows what of it is on the disk, which has failed");
 		return -EIO;
@@ -1534,6 +1636,37 @@ static int writelog_try_resume(struct store *st, char *err, size_t err_len)
 	return 0;
 }
 
+static void find_behind(void *found, const char *name, uint64_t unread)
+{
+	*(bool *)found |= !strcmp(name, state.behind);
+}
+
+/* Has an earlier xkvd loaded this log, and had no room for a file behind it? */
+static bool was_loaded(const struct store *st)
+{
+	bool found = false;
+
+	name_behind(st, state.behind);
+	feed_readers(st, find_behind, &found);
+	if (!found)
+		state.behind[0] = '\0';
+	return found;
+}
+
+static int resume_behind(struct store *st, char *err, size_t err_len)
+{
+	const struct replay_place place = { state.dir_fd, state.path, &state.manifest };
+	struct replay_end end;
+	int ret = replay_find_end(&place, &end, err, err_len);
+
+	if (ret)
+		return ret;
+	memcpy(state.id, state.behind, sizeof(state.id));
+	state.tail = end.tail;
+	state.loaded = true;
+	return open_reader_alone(st, err, err_len);
+}
+
 int writelog_resume(struct store *st, const struct config *cfg, bool *resumed, char *err,
 		    size_t err_len)
 {
@@ -1541,9 +1674,11 @@ int writelog_resume(struct store *st, const struct config *cfg, bool *resumed, c
 
 	if (!ret)
 		ret = read_manifest(err, err_len);
-	if (!ret)
+	if (!ret && was_loaded(st))
+		ret = resume_behind(st, err, err_len);
+	else if (!ret)
 		ret = check_owner(st, err, err_len);
-	if (!ret)
+	if (!ret && !state.loaded)
 		ret = writelog_try_resume(st, err, err_len);
 	*resumed = state.resumed = !ret;
 	if (!ret)
@@ -1553,6 +1688,7 @@ int writelog_resume(struct store *st, const struct config *cfg, bool *resumed, c
 			    err);
 	consumer_close(state.consumer, false);
 	state.consumer = NULL;
+	state.loaded = false;
 	close_files();
 	return ret == -ENOTUNIQ ? ret : 0;
 }
@@ -1568,28 +1704,22 @@ static int draw_id(void)
 	return 0;
 }
 
-/* Begins to read the feed, for a log that has no file for it yet. */
+/* Begins a log that no earlier xkvd has begun. */
 static int begin_anew(struct store *st, const struct config *cfg, char *err, size_t err_len)
 {
-	bool resumed;
 	int ret = open_dir(cfg, true, err, err_len);
 
 	if (!ret)
 		ret = read_manifest(err, err_len);
-	if (!ret && !state.loaded)
+	if (!ret)
 		ret = check_owner(st, err, err_len);
 	if (ret && ret != -ENOENT)
 		return ret;
-	ret = draw_id();
-	if (!ret)
-		ret = consumer_open(st, state.id, &logging, NULL, &state.consumer, &resumed);
-	if (ret)
-		snprintf(err, err_len, "the change feed cannot be read: %s", strerror(-ret));
-	memset(&state.now, 0, sizeof(state.now));
-	store_numbers(st, state.now.number);
-	state.safe = state.now;
-	state.others = state.gathering.goal = 0;
-	return ret;
+	if (state.loaded)
+		memcpy(state.id, state.behind, sizeof(state.id));
+	else if (draw_id())
+		return snprintf(err, err_len, "no random number for the write log"), -EIO;
+	return open_reader_alone(st, err, err_len);
 }
 
 static int start_threads(char *err, size_t err_len)
@@ -1623,14 +1753,15 @@ static int begin_files(bool serving, char *err, size_t err_len)
 	return ret;
 }
 
-/* The increments that were loaded, and one more, are the log. */
+/* Reads are served while the disk is full. */
 static int begin_behind(char *err, size_t err_len)
 {
 	int ret;
 
 	state.manifest.restored = false;
-	ret = switch_next(feed_reached(consumer_reader(state.consumer)));
-	state.others = size_of_others();
+	ret = go_on_behind();
+	if (is_full(ret))
+		return 0;
 	if (ret)
 		snprintf(err, err_len, "the write log in %s cannot be written: %s", state.path,
 			 strerror(-ret));
@@ -1643,8 +1774,8 @@ static int writelog_begin(struct store *st, const struct config *cfg, bool servi
 	int ret = state.resumed ? 0 : begin_anew(st, cfg, err, err_len);
 
 	state.st = st;
-	if (!ret && state.loaded)
-		ret = begin_behind(err, err_len);
+	if (state.loaded)
+		state.others = size_without(0);
 	state.info = (struct writelog_info){ .write_ok = true,
 					     .rewrite_ok = true,
 					     .last_rewrite_seconds = -1,
@@ -1652,12 +1783,14 @@ static int writelog_begin(struct store *st, const struct config *cfg, bool servi
 					     .written = state.now.position,
 					     .size = state.others + state.now.size };
 	state.info.size_at_base = state.info.size;
-	state.failed = state.in_txn = false;
+	state.failed = state.in_txn = state.full = false;
 	state.damages = state.mended = 0;
 	state.functions = state.safe.functions = state.now.functions = 0;
 	state.bases = state.safe.bases = state.now.bases = 0;
 	state.retry_ns = state.unsynced_ns = state.sync_ns = state.writing_ns = 0;
 	atomic_store(&state.rewrite_stop, false);
+	if (!ret && state.loaded)
+		ret = begin_behind(err, err_len);
 	if (!ret && state.fd >= 0)
 		ret = sync_now();
 	if (!ret)

@@ -23,9 +23,10 @@ struct store;
 
 /*
  * For a store that has served before, before feed_adopted(): goes on with the log of an earlier
- * xkvd, if that is what the changes are missing in that were made since.  Else writelog_configure()
- * begins anew: the store has everything.  *resumed: functions were taken from the log, too.
- * 0; or -EEXIST with a sentence: the log is of another store, and would be replaced.
+ * xkvd, if that is what the changes are missing in that were made since, or behind the log that it
+ * has loaded, if it had no room for a file there.  Else writelog_configure() begins anew: the store
+ * has everything.  *resumed: functions were taken from the log, too.  0; or -EEXIST with a
+ * sentence: the log is of another store, and would be replaced.
  */
 int writelog_resume(struct store *st, const struct config *cfg, bool *resumed, char *err,
 		    size_t err_len);

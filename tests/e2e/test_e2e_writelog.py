@@ -756,6 +756,107 @@ def refused(client):
     return ""
 
 
+def fill_up(place):
+    """Takes all room that there is."""
+    with open(place / "full", "wb", buffering=0) as f, contextlib.suppress(OSError):
+        while f.write(bytes(4096)):
+            pass
+
+
+@pytest.mark.parametrize("ended", ["stop", in_long("kill")])
+def test_started_with_a_full_disk(xkvd, small_disk, ended):
+    """It serves what there is, as when the disk fills up later; and so does the next one."""
+    d = xkvd(*OPTIONS, run=False)
+    d.dir = small_disk
+    d.start()
+    client = d.redis()
+    for i in range(100):
+        client.set(f"key-{i}", f"{i}")
+    client.function_load("#!lua name=lib\nredis.register_function('f', function() return 7 end)")
+    expected = content_of(d)
+    d.stop()
+    d.detach()
+    fill_up(small_disk)
+    d.start()
+    client = d.redis()
+    assert content_of(d) == expected
+    assert "Errors writing to the AOF file: " in refused(client)
+    info = client.info("persistence")
+    assert info["aof_last_write_status"] == "err" and "No space left" in info["xkv_log_error"]
+    with d.udp() as udp:
+        assert udp.get(b"key-1").value == b"1"
+        assert udp.set(b"key-1", b"2").status_name == "READ_ONLY"
+    d.kill() if ended == "kill" else d.stop()
+    base, = log_dir(d).glob("*.base.rdb")
+    made = base.stat().st_mtime_ns
+    os.utime(base, ns=(made, made + 1))  # as another log that somebody has put there
+    d.start(wait=False)
+    assert d.wait() == 1 and "is not of the store in the kernel" in d.log()
+    os.utime(base, ns=(made, made))
+    d.start()
+    client = d.redis()
+    assert content_of(d) == expected
+    assert "Errors writing to the AOF file: " in refused(client)
+    (small_disk / "full").unlink()
+    wait_for(lambda: not refused(client), 10)
+    written(d)
+    assert client.info("persistence")["aof_rewrites"] == 0
+    assert [p.name for p in increments(d)] == [f"appendonly.aof.{n}.incr.aof" for n in (1, 2)]
+    reborn(d)
+    assert content_of(d) == {**expected, (0, b"probe"): (b"1", -1)}
+    assert d.redis().fcall("f", 0) == 7
+
+
+def test_begun_with_a_full_disk(xkvd, small_disk):
+    """A log that has no file is none: nothing that goes to no file is acknowledged."""
+    d = xkvd("--save", "", run=False)
+    d.dir = small_disk
+    d.start()
+    client = d.redis()
+    client.set("key", "1")
+    fill_up(small_disk)
+    client.config_set("appendonly", "yes")
+    wait_for(lambda: "Errors writing to the AOF file: " in refused(client), 10)
+    (small_disk / "full").unlink()
+    wait_for(lambda: not refused(client), 20)
+    wait_for(lambda: not client.info("persistence")["aof_rewrite_in_progress"], 20)
+    d.stop()
+    d.detach()
+    d.options += ("--appendonly", "yes")
+    d.start()
+    assert d.redis().mget("key", "probe") == [b"1"] * 2
+
+
+def test_a_rewrite_makes_room(xkvd, small_disk):
+    """What fills the disk are old values, in a log that is below auto-aof-rewrite-min-size."""
+    d = xkvd(*OPTIONS, run=False)
+    d.dir = small_disk
+    d.start()
+    client = d.redis()
+    with pytest.raises(redis_py.ResponseError, match="No space left"):
+        for i in range(100):
+            client.set("key", f"{i % 10}" * 100_000)
+    wait_for(lambda: not refused(client), 30)
+    assert client.info("persistence")["aof_current_size"] < 200_000
+    assert len(list(log_dir(d).iterdir())) == 3
+
+
+def test_a_rewrite_that_fails_is_repeated_soon(xkvd, small_disk):
+    """... and leaves no files."""
+    d = xkvd(*OPTIONS, "--auto-aof-rewrite-min-size", "1mb", run=False)
+    d.dir = small_disk
+    d.start()
+    client = d.redis()
+    client.set("incompressible", os.urandom(900_000))
+    before = len(list(log_dir(d).iterdir()))
+    client.set("key", bytes(300_000))
+    wait_for(lambda: client.info("persistence")["aof_rewrites_consecutive_failures"] > 1, 20)
+    assert len(list(log_dir(d).iterdir())) == before + 1
+    (small_disk / "ballast").unlink()
+    wait_for(lambda: client.info("persistence")["aof_last_bgrewrite_status"] == "ok", 20)
+    assert len(list(log_dir(d).iterdir())) == before
+
+
 def test_a_sync_that_fails_gets_a_new_base(xkvd):
     """Nobody knows what of it is on the disk: the store has everything."""
     d = xkvd(*OPTIONS)
