@@ -120,7 +120,8 @@ static const struct directive table[] = {
 	  "read misses over UDP: pass them up to xkvd, or reply from the driver" },
 	{ "upstream", &type_string, AT(upstream), "", 0, 2047, PROTECTED | SECRET, NULL, "URL",
 	  "a Redis that commands pass to: redis://[USER:PASSWORD@]HOST[:PORT], rediss:// for TLS, "
-	  "unix:///PATH, or redis-sentinel://HOST[:PORT],.../NAME; default: none" },
+	  "unix:///PATH, redis-sentinel://HOST[:PORT],.../NAME, or redis-cluster://HOST[:PORT],...; "
+	  "default: none" },
 	{ "upstream-password-file", &type_string, AT(upstream_password_file), "", 0, 4095, PROTECTED, NULL,
 	  "FILE", "its first line is the password of the upstream; read at each connect" },
 	{ "upstream-ca-cert-file", &type_string, AT(upstream_ca_cert_file), "", 0, 4095, PROTECTED, NULL,

@@ -8,7 +8,7 @@
 
 #include "config/config.h"
 #include "store/store.h"
-#include "upstream/ask.h"
+#include "upstream/value.h"
 #include "util/log.h"
 
 #define FLUSH_PERIOD 0.005 /* seconds */
@@ -238,7 +238,7 @@ void cache_lease(struct proxy *x, uint64_t until_ns)
 
 void cache_push(struct link *l, const char *frame, size_t len)
 {
-	struct proxy *x = l->arg;
+	struct proxy *x = ((struct node *)l->arg)->proxy;
 	const struct resp_value *v = value_parse(frame, len), *keys;
 
 	if (!v) {
@@ -254,23 +254,6 @@ void cache_push(struct link *l, const char *frame, size_t len)
 			cache_empty(x);
 	}
 	value_free(v);
-}
-
-static void take_tracking(struct link *l, const struct resp_value *v)
-{
-	struct proxy *x = l->arg;
-
-	x->tracks = value_is(v, "OK");
-	if (!x->tracks)
-		log_warning("the upstream %s does not announce changes, so nothing is cached: "
-			    "%.*s",
-			    x->address.text, (int)v->len, v->text ? v->text : "");
-}
-
-void cache_connect(struct proxy *x)
-{
-	x->tracks = false;
-	link_ask(&x->watch, take_tracking, 3, (const char *[]){ "CLIENT", "TRACKING", "ON" });
 }
 
 /* ---- commands that may change keys ------------------------------------------------------ */

@@ -45,8 +45,9 @@ struct filled {
 /* One who waits for the reply of a fill. */
 struct fill_waiter {
 	TAILQ_ENTRY(fill_waiter) next;
-	/* The reply; NULL: the upstream was lost.  Called once. */
+	/* The reply; NULL: `lost` was.  Called once. */
 	void (*got)(struct fill_waiter *w, const struct resp_value *v);
+	const struct link *lost;
 	bool late; /* not before what is kept is */
 	uint64_t
 		unkept; /* bits of those of the first 64 keys that are not cached: of `late` ones */
@@ -88,8 +89,6 @@ bool cache_is_stale(struct proxy *x);
 void cache_lease(struct proxy *x, uint64_t until_ns);
 void cache_start(struct proxy *x);
 void cache_free(struct proxy *x);
-/* The watch has connected: has the upstream announce what changes. */
-void cache_connect(struct proxy *x);
 /* What the upstream announces. */
 void cache_push(struct link *l, const char *frame, size_t len);
 

@@ -23,7 +23,8 @@
 
 /* A change, and what the upstream says of it. */
 struct change {
-	struct request command, pttl, order;
+	struct request command, pttl;
+	struct fence order;
 	struct proxy *proxy;
 	struct udp_kept *kept; /* owned */
 	struct guards guards;
@@ -207,29 +208,20 @@ static void finish(struct change *c)
 	forget(c);
 }
 
-static void order_reply(struct link *l, struct request *r, const char *bytes, size_t len, bool end)
+static void order_known(struct fence *f)
 {
-	if (end)
-		finish((struct change *)((char *)r - offsetof(struct change, order)));
-}
-
-static void order_lost(struct link *l, struct request *r)
-{
-	order_reply(l, r, NULL, 0, true); /* it was made, and nothing is cached any more */
+	finish((struct change *)((char *)f - offsetof(struct change, order)));
 }
 
 /* As a reply (pass.c) it may tell of what commands have done that are held back. */
 static void complete(struct change *c)
 {
-	static const struct request_kind order = { order_reply, order_lost };
-
 	if (!c->proxy->unnamed || !c->proxy->up) {
 		finish(c);
 		return;
 	}
-	c->order.kind = &order;
-	link_words(&c->proxy->watch, 1, (const char *[]){ "PING" });
-	link_sent(&c->proxy->watch, &c->order);
+	c->order.done = order_known;
+	fence_send(c->proxy, &c->order);
 }
 
 static void hear(struct said *s, const char *bytes, size_t len)
@@ -287,29 +279,28 @@ static bool asks_ttl(const struct xkv_op *op)
 	       (op->opcode == XKV_OP_SET && op->flags & XKV_KEEPTTL);
 }
 
-static void send_up(struct change *c, const char *key)
+static void send_up(struct change *c, struct node *n, const char *key)
 {
 	static const struct request_kind command = { command_reply, command_lost },
 					 pttl = { pttl_reply, pttl_lost };
-	struct link *l = &c->proxy->shared[1];
 	struct words w;
 
 	words_of(&w, &c->op, key);
 	c->command.kind = &command;
 	c->pttl.kind = &pttl;
-	link_call(l, w.count, w.word);
-	link_sent(l, &c->command);
-	if (!c->asks_ttl)
-		return;
-	link_call(l, 2, (struct resp_arg[]){ { { "PTTL" }, 4 }, w.word[1] });
-	link_sent(l, &c->pttl);
+	hop_send(n, BY_RESP3, &n->shared[1], w.count, w.word, &c->command);
+	if (c->asks_ttl)
+		hop_send(n, BY_RESP3, &n->shared[1], 2,
+			 (struct resp_arg[]){ { { "PTTL" }, 4 }, w.word[1] }, &c->pttl);
 }
 
 void change_send(struct proxy *x, struct udp_kept *k)
 {
-	struct change *c = x->up && x->datagrams < DATAGRAMS_MAX ? calloc(1, sizeof(*c)) : NULL;
 	const struct xkv_op *op = udp_first_op(k->bytes);
 	const char *key = (const char *)(op + 1);
+	struct node *n = x->first ?: cluster_owner(x, key, op->key_len);
+	bool can = n && n->up && x->datagrams < DATAGRAMS_MAX;
+	struct change *c = can ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c || !guards_add(x, &c->guards, key, op->key_len)) {
 		answer(k, XKV_BUSY, 0, NULL);
@@ -324,5 +315,5 @@ void change_send(struct proxy *x, struct udp_kept *k)
 	c->op.value_len = ntohl(op->value_len);
 	c->op.ttl = be64toh(op->ttl);
 	c->asks_ttl = asks_ttl(&c->op);
-	send_up(c, key);
+	send_up(c, n, key);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cache.h"
+#include "database/database.h"
 #include "datagram.h"
 #include "net/udp.h"
 #include "upstream/value.h"
@@ -209,12 +210,29 @@ static void point_elsewhere(const struct datagram *d, char *reply, size_t len)
 	}
 }
 
+/* Of a cluster those of one slot at a time: the first one's. */
+static uint64_t together(uint64_t bits, const struct asked asked[RESULTS_MAX])
+{
+	const struct asked *first = &asked[__builtin_ctzll(bits)];
+	unsigned int slot = cluster_slot(first->key, first->len);
+
+	for (uint64_t rest = bits; rest; rest &= rest - 1) {
+		unsigned int i = (unsigned int)__builtin_ctzll(rest);
+
+		if (cluster_slot(asked[i].key, asked[i].len) != slot)
+			bits &= ~(1ULL << i);
+	}
+	return bits;
+}
+
 static bool fetch(struct datagram *d, struct asked asked[RESULTS_MAX])
 {
 	static const char mget[] = "MGET";
 	struct resp_arg argv[RESULTS_MAX + 1] = { { .ptr = (char *)(uintptr_t)mget, .len = 4 } };
 	unsigned int argc = 1;
 
+	if (d->proxy->cluster.is_one)
+		d->fetched = together(d->fetched, asked);
 	for (unsigned int i = 0; i < RESULTS_MAX; i++)
 		if (d->fetched >> i & 1)
 			argv[argc++] = (struct resp_arg){ { asked[i].key }, asked[i].len };
@@ -226,6 +244,7 @@ static void go_on(struct datagram *d)
 	struct asked asked[RESULTS_MAX];
 	char reply[XKV_PAYLOAD_MAX4];
 	size_t len = udp_execute(d->kept, reply);
+	unsigned int most = d->proxy->cluster.is_one ? TRIES + RESULTS_MAX : TRIES;
 	bool believed = is_believed(d->proxy) || d->tries; /* the upstream has just been asked */
 
 	if (len)
@@ -239,7 +258,7 @@ static void go_on(struct datagram *d)
 		point_elsewhere(d, reply, len);
 		udp_send(d->kept, reply, len);
 		forget(d);
-	} else if (d->tries++ == TRIES || !fetch(d, asked)) {
+	} else if (d->tries++ == most || !fetch(d, asked)) {
 		say_busy(d);
 	}
 }

@@ -60,7 +60,7 @@ void proxy_figures(struct metrics *m, struct server *s)
 	const struct proxy_stats *st = &x->stats;
 	uint64_t now = monotonic_ns();
 	const struct figure figures[] = {
-		{ "upstream", TEXT(x->address.text) },
+		{ "upstream", TEXT(x->first ? x->first->address.text : x->address.text) },
 		{ "upstream_version", TEXT(s->version[0] ? s->version : "unknown") },
 		{ "upstream_up", GAUGE(x->up), "xkv_upstream_up", "1: commands can be passed to the upstream" },
 		{ "upstream_error", TEXT(x->up ? "" : x->why) },

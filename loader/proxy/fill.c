@@ -17,8 +17,9 @@ struct fill {
 	struct request request; /* GET or MGET */
 	struct proxy *proxy;
 	struct fill_waiters waiters, late;
-	uint64_t sent_ms; /* Unix time */
-	bool single;	  /* GET */
+	uint64_t sent_ms;	 /* Unix time */
+	const struct link *lost; /* NULL: it was not */
+	bool single;		 /* GET */
 	bool replied;
 	struct outbox reply;
 	char *bytes; /* of the reply; owned */
@@ -29,20 +30,21 @@ struct fill {
 	struct filled key[];
 };
 
-static void tell_all(struct fill_waiters *waiters, const struct resp_value *v, uint64_t unkept)
+static void tell_all(struct fill_waiters *waiters, const struct fill *f)
 {
 	struct fill_waiter *w;
 
 	while ((w = TAILQ_FIRST(waiters))) {
 		TAILQ_REMOVE(waiters, w, next);
-		w->unkept = unkept;
-		w->got(w, v);
+		w->unkept = f->unkept;
+		w->lost = f->lost;
+		w->got(w, f->value);
 	}
 }
 
 static void forget(struct fill *f)
 {
-	tell_all(&f->late, f->value, f->unkept);
+	tell_all(&f->late, f);
 	value_free(f->value);
 	outbox_free(&f->reply);
 	free(f->bytes);
@@ -105,7 +107,7 @@ static void tell(struct fill *f)
 			cached_key_end(f->proxy, f->key[i].key);
 	}
 	f->replied = true;
-	tell_all(&f->waiters, f->value, f->unkept);
+	tell_all(&f->waiters, f);
 	if (!f->left)
 		forget(f);
 }
@@ -163,6 +165,7 @@ static void fill_reply(struct link *l, struct request *r, const char *bytes, siz
 	} else {
 		value_free(f->value);
 		f->value = NULL;
+		f->lost = l;
 		link_fail(l, "a reply cannot be understood");
 	}
 	tell(f);
@@ -172,6 +175,7 @@ static void fill_lost(struct link *l, struct request *r)
 {
 	struct fill *f = (struct fill *)r;
 
+	f->lost = l;
 	for (unsigned int i = 0; i < f->count; i++)
 		f->key[i].overtaken = true;
 	tell(f);
@@ -227,20 +231,23 @@ static void add_key(struct fill *f, const struct resp_arg *arg, unsigned int ind
 }
 
 /* PTTL of a key that is to be kept. */
-static void ask_ttl(struct link *l, struct filled *k)
+static void ask_ttl(struct node *n, struct filled *k)
 {
-	if (!k->keeps)
-		return;
-	link_call(l, 2,
-		  (struct resp_arg[]){ { { "PTTL" }, 4 }, { { k->key->name }, k->key->len } });
-	link_sent(l, &k->request);
+	if (k->keeps)
+		hop_send(
+			n, BY_WATCH, &n->watch, 2,
+			(struct resp_arg[]){ { { "PTTL" }, 4 }, { { k->key->name }, k->key->len } },
+			&k->request);
 }
 
 bool fill_send(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
 	       struct fill_waiter *w)
 {
+	struct node *n = x->first ?: cluster_owner(x, argv[1].ptr, argv[1].len);
 	struct fill *f;
 
+	if (!n || !n->up)
+		return false;
 	if (!w->late && join(x, argc, argv, w))
 		return true;
 	f = calloc(1, sizeof(*f) + (argc - 1) * sizeof(f->key[0]));
@@ -256,9 +263,8 @@ bool fill_send(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
 	TAILQ_INSERT_TAIL(w->late ? &f->late : &f->waiters, w, next);
 	for (unsigned int i = 1; i < argc; i++)
 		add_key(f, &argv[i], i - 1);
-	link_call(&x->watch, argc, argv);
-	link_sent(&x->watch, &f->request);
+	hop_send(n, BY_WATCH, &n->watch, argc, argv, &f->request);
 	for (unsigned int i = 0; i < f->count; i++)
-		ask_ttl(&x->watch, &f->key[i]);
+		ask_ttl(n, &f->key[i]);
 	return true;
 }

@@ -79,7 +79,7 @@ static void give(struct own *own, const char *bytes, size_t len, bool end)
 	struct passed *before;
 
 	if ((own->proxy->unnamed || is_exclusive(own->proxy)) && p->raw && !own->amid) {
-		own->held = passed_new(own->proxy, p, &own->proxy->watch);
+		own->held = passed_new(own->proxy, p, ON_WATCH);
 		if (own->held)
 			own->held->barrier = true;
 	}
@@ -94,7 +94,7 @@ static void give(struct own *own, const char *bytes, size_t len, bool end)
 /* Its call goes on when all is known here that it may have changed. */
 static void end_raw(struct proxy *x, struct passage *p)
 {
-	struct passed *q = passed_new(x, p, &x->watch);
+	struct passed *q = passed_new(x, p, ON_WATCH);
 
 	if (!q) {
 		p->caller->dead = true;
@@ -152,23 +152,26 @@ static void on_drained(struct link *l)
 		passage_wake(own->passage);
 }
 
-struct own *own_of(struct proxy *x, struct passage *p)
+struct own *own_of(struct node *n, struct passage *p)
 {
+	struct proxy *x = n->proxy;
 	static const struct link_events events = { .bytes = on_bytes,
 						   .drained = on_drained,
 						   .lost = on_lost };
 	const char *name = p->caller->session.name;
 
-	if (p->own)
+	if (p->own && (p->own->node == n || passage_is_own(p)))
 		return p->own;
+	own_free(p); /* that of another node */
 	p->own = calloc(1, sizeof(*p->own));
 	if (!p->own)
 		return NULL;
 	p->own->proxy = x;
+	p->own->node = n;
 	p->own->passage = p;
 	LIST_INSERT_HEAD(&x->own, p->own, each);
 	x->own_count++;
-	link_init(&p->own->link, x->worker->loop, &x->address, &events, p->own);
+	link_init(&p->own->link, x->worker->loop, &n->address, &events, p->own);
 	link_open(&p->own->link, p->caller->session.reply.protocol);
 	if (name) {
 		link_words(&p->own->link, 3, (const char *[]){ "CLIENT", "SETNAME", name });
@@ -255,12 +258,13 @@ unsigned int own_raw(struct passage *p)
 	return p->resets ? passage_wait(p, 0) : 0;
 }
 
-void owns_fail(struct proxy *x)
+void owns_fail(struct node *n)
 {
 	struct own *own;
 
-	LIST_FOREACH(own, &x->own, each)
-	link_fail(&own->link, "the upstream is another one now");
+	LIST_FOREACH(own, &n->proxy->own, each)
+	if (own->node == n)
+		link_fail(&own->link, "the upstream is another one now");
 }
 
 void owns_free(struct proxy *x)

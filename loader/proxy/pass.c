@@ -43,48 +43,86 @@ static void send_answers(struct proxy *x)
 
 /* ---- barriers ------------------------------------------------------------------ */
 
-struct barrier {
+/* The PING to one node. */
+struct post {
 	struct request request;
-	struct passed_list list;
+	struct fence *fence;
 };
 
-static void barrier_reply(struct link *l, struct request *r, const char *bytes, size_t len,
-			  bool end)
+static void post_reply(struct link *l, struct request *r, const char *bytes, size_t len, bool end)
 {
+	struct post *post = (struct post *)r;
+
 	if (!end)
 		return;
-	passed_release(&((struct barrier *)r)->list);
-	free(r);
+	if (!--post->fence->left)
+		post->fence->done(post->fence);
+	free(post);
 }
 
 /* The changes behind these replies will never be announced, so the cache is emptied. */
-static void barrier_lost(struct link *l, struct request *r)
+static void post_lost(struct link *l, struct request *r)
 {
-	cache_empty(l->arg);
-	barrier_reply(l, r, NULL, 0, true);
+	cache_empty(((struct node *)l->arg)->proxy);
+	post_reply(l, r, NULL, 0, true);
+}
+
+void fence_send(struct proxy *x, struct fence *f)
+{
+	static const struct request_kind kind = { post_reply, post_lost };
+	struct post *post;
+	struct node *n;
+
+	f->left = 1;
+	LIST_FOREACH(n, &x->nodes, each)
+	{
+		if (!n->up)
+			continue;
+		post = calloc(1, sizeof(*post));
+		if (!post) {
+			cache_empty(x);
+			link_fail(&n->watch, "out of memory");
+			continue;
+		}
+		post->request.kind = &kind;
+		post->fence = f;
+		f->left++;
+		link_words(&n->watch, 1, (const char *[]){ "PING" });
+		link_sent(&n->watch, &post->request);
+		link_flush(&n->watch);
+	}
+	if (!--f->left)
+		f->done(f);
+}
+
+struct barrier {
+	struct fence fence;
+	struct passed_list list;
+};
+
+static void barrier_reached(struct fence *f)
+{
+	passed_release(&((struct barrier *)f)->list);
+	free(f);
 }
 
 static void send_barrier(struct proxy *x)
 {
-	static const struct request_kind kind = { barrier_reply, barrier_lost };
 	struct barrier *b;
 
 	if (TAILQ_EMPTY(&x->unordered))
 		return;
-	b = x->up ? calloc(1, sizeof(*b)) : NULL;
+	b = calloc(1, sizeof(*b));
 	if (!b) {
-		if (x->up)
-			link_fail(&x->watch, "out of memory");
+		cache_empty(x);
 		passed_release(&x->unordered);
 		return;
 	}
-	b->request.kind = &kind;
+	b->fence.done = barrier_reached;
 	TAILQ_INIT(&b->list);
 	TAILQ_CONCAT(&b->list, &x->unordered, waits);
 	x->stats.barriers++;
-	link_words(&x->watch, 1, (const char *[]){ "PING" });
-	link_sent(&x->watch, &b->request);
-	link_flush(&x->watch);
+	fence_send(x, &b->fence);
 }
 
 /* Before replies are sent, and the loop sleeps. */
@@ -130,7 +168,7 @@ static void forget(struct passage *p, struct passed *q)
 	p->count--;
 	p->bytes -= q->bytes;
 	if (!p->count)
-		p->on = NULL;
+		p->on = ON_NOTHING;
 }
 
 /* Gives the client what it may have of the first ones. */
@@ -213,9 +251,9 @@ static void note_refusal(struct passage *p, const struct passed *q, const char *
 	static const char demoted[] = "-READONLY"; /* another server may be the master by now */
 	struct proxy *x = q->proxy;
 
-	if (x->up && x->address.master[0] && !x->ping_ns && len >= sizeof(demoted) &&
+	if (x->up && x->address.master[0] && !x->first->ping_ns && len >= sizeof(demoted) &&
 	    !memcmp(bytes, demoted, sizeof(demoted) - 1))
-		proxy_ping(x);
+		node_ping(x->first);
 	if (q->begins)
 		multi_refused(p);
 	else if (q->finishes &&
@@ -274,7 +312,7 @@ void passed_is_lost(struct passed *q, const struct link *l)
 	}
 }
 
-struct passed *passed_new(struct proxy *x, struct passage *p, struct link *to)
+struct passed *passed_new(struct proxy *x, struct passage *p, enum pass_on on)
 {
 	struct passed *q = calloc(1, sizeof(*q));
 
@@ -284,9 +322,11 @@ struct passed *passed_new(struct proxy *x, struct passage *p, struct link *to)
 	q->passage = p;
 	q->bytes = p->caller->call.len;
 	TAILQ_INSERT_TAIL(&p->sent, q, order);
+	if (!p->count)
+		p->map = x->cluster.map;
 	p->count++;
 	p->bytes += q->bytes;
-	p->on = to;
+	p->on = on;
 	return q;
 }
 
@@ -296,13 +336,20 @@ void passed_forget(struct passed *q)
 	free(q);
 }
 
-void pass_command(struct passed *q, struct link *to)
+void pass_command(struct passed *q, struct node *n, struct link *to)
 {
 	static const struct request_kind kind = { passed_reply, passed_lost };
 	const struct call *call = &q->passage->caller->call;
 
+	enum hop_way way = to == &n->shared[0] ? BY_RESP2 : to == &n->shared[1] ? BY_RESP3 : BY_OWN;
+
 	q->request.kind = &kind;
-	link_call(to, call->argc, call->argv);
+	q->moves = n->proxy->cluster.is_one && way == BY_OWN && !passage_is_own(q->passage);
+	if (way != BY_OWN || q->moves) {
+		hop_send(n, way, to, call->argc, call->argv, &q->request);
+		return;
+	}
+	link_call(to, call->argc, call->argv); /* what was said there is known there only */
 	link_sent(to, &q->request);
 }
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the files of proxy/ share: proxy.c (life: connections, executor), route.c (what becomes of a
- * command), pass.c (the order of replies), own.c (clients that have a connection of their own).
+ * What the files of proxy/ share: proxy.c (life, executor), node.c (connections to a server),
+ * cluster.c (which node has which keys), hop.c (commands that a node sends on to another), route.c
+ * (what becomes of a command), pass.c (the order of replies), own.c (clients that have a connection
+ * of their own).
  *
  * All of it is done by one thread.
  */
@@ -16,7 +18,9 @@
 #include "upstream/catalog.h"
 #include "upstream/link.h"
 #include "upstream/resolve.h"
+#include "upstream/seeds.h"
 #include "upstream/sentinel.h"
+#include "upstream/view.h"
 #include "util/hashtable.h"
 
 struct metrics;
@@ -27,6 +31,7 @@ struct resp_value;
 
 TAILQ_HEAD(passages, passage);
 TAILQ_HEAD(passed_list, passed);
+TAILQ_HEAD(hops, hop);
 
 /* How a command went up. */
 enum pass_way {
@@ -73,24 +78,59 @@ struct cache_rules {
 	bool failed; /* there was no memory for them */
 };
 
+/* A server that is the upstream, or one of the masters of a cluster that is. */
+struct node {
+	LIST_ENTRY(node) each;
+	struct proxy *proxy;
+	struct upstream_address address;
+	struct resolver resolver;
+	bool looking;	       /* the resolver is at work */
+	struct link watch;     /* RESP3: order, health, and what the upstream can do */
+	struct link shared[2]; /* RESP2 and RESP3 */
+	bool up;	       /* all of them are ready */
+	bool tracks;	       /* it announces what changes */
+	bool asked;	       /* proxy.catalog is its own */
+	ev_timer retry;
+	double delay;	   /* of the next try, in seconds */
+	char why[256];	   /* it is not up */
+	bool said;	   /* that is in the log */
+	uint64_t ping_ns;  /* monotonic: when the PING that is under way was sent; 0 = none is */
+	uint64_t lease_ns; /* monotonic: until when entries from there may be believed */
+	/* of a cluster: */
+	char id[VIEW_ID + 1];
+	char other[UPSTREAM_HOST_MAX + 1]; /* its host by another name; "" = it has one */
+	bool gone;			   /* it is no master any more */
+	bool serves;			   /* it says that the cluster is well */
+	uint64_t mark;			   /* of what it has said of the cluster: view_mark() */
+};
+
+/* What is known of a cluster. */
+struct cluster {
+	bool is_one;
+	struct seeds seeds;
+	ev_timer retry;			/* they are asked again */
+	struct node *owner[VIEW_SLOTS]; /* NULL = nobody has this slot */
+	uint64_t epoch;			/* of the view that this is from */
+	/* Changes with that, and with each redirection: order would be lost across it. */
+	uint64_t map;
+	uint8_t asking[VIEW_SLOTS / 8]; /* bits of slots that are known to be on their way */
+	struct hops parked;		/* commands for a node that is not up yet */
+};
+
 /* The upstream, of a server. */
 struct proxy {
 	struct server *srv;
 	struct worker *worker;
-	struct upstream_address address;
-	struct resolver resolver;
-	struct sentinel sentinel; /* if address.master says so */
-	struct link watch;	  /* RESP3: order, health, and what the upstream can do */
-	struct link shared[2];	  /* RESP2 and RESP3 */
-	bool up;		  /* all of them are ready */
-	struct catalog *catalog;  /* owned; NULL = never asked */
-	bool asked;		  /* it is the upstream's of now */
-	ev_timer retry;
-	double delay;  /* of the next try, in seconds */
-	char why[256]; /* it is not up */
-	bool said;     /* that is in the log */
+	struct upstream_address address; /* as the directive says */
+	struct sentinel sentinel;	 /* if address.master says so */
+	struct cluster cluster;		 /* if address.is_cluster does */
+	LIST_HEAD(nodes, node) nodes;	 /* owned; never freed before the end */
+	struct node *first;		 /* the only one; NULL of a cluster */
+	bool up;			 /* one is */
+	struct catalog *catalog;	 /* owned; NULL = never asked */
+	char why[256];			 /* none is up */
 	/* the cache */
-	bool tracks; /* the upstream announces what changes */
+	bool tracks; /* all that are up do */
 	bool stale;  /* it is not there, and what is cached is used: `serve-stale` */
 	struct cache_rules rules;
 	struct hashtable keys; /* struct cached_key */
@@ -110,7 +150,6 @@ struct proxy {
 	uint64_t flush_cursor;
 
 	ev_timer pulse;
-	uint64_t ping_ns; /* monotonic: when the PING that is under way was sent; 0 = none is */
 	struct passages answered;     /* clients that have got replies in this round */
 	struct passed_list unordered; /* replies that wait for a barrier to be sent */
 	ev_prepare ends;
@@ -119,21 +158,32 @@ struct proxy {
 	struct proxy_stats stats;
 };
 
+/* Where commands of a client are under way: on one kind of connection at a time. */
+enum pass_on {
+	ON_NOTHING,
+	ON_WATCH, /* reads that wait for a fill, or in line behind one; and what is held back */
+	ON_SHARED,
+	ON_OWN,
+};
+
 /* A client with respect to the upstream. */
 struct passage {
 	struct caller *caller;
 	struct passed_list sent; /* commands without (a whole) reply, the oldest first */
 	unsigned int count;	 /* of them */
 	size_t bytes;		 /* of these commands */
-	struct link *on;	 /* all of them were sent there */
+	enum pass_on on;	 /* all of them were sent there */
+	uint64_t map;		 /* cluster.map when the first of them was */
 	struct own *own;	 /* its own connection; NULL = none */
 	struct waiters waiters;	 /* its call, until no more than `enough` are under way */
 	unsigned int enough;
 	bool base_runs; /* its unfinished call is one of ours, not of the upstream's */
 	bool started;	/* zero: not used yet */
 	bool multi, watches;
-	bool then_raw; /* commands since MULTI make it raw when they are executed */
-	bool unnamed;  /* or may change keys that they do not name */
+	bool defers_multi; /* of a cluster: MULTI goes to the node of the next command */
+	bool aborts_multi; /* which was refused: EXEC will be, too */
+	bool then_raw;	   /* commands since MULTI make it raw when they are executed */
+	bool unnamed;	   /* or may change keys that they do not name */
 	bool empties;
 	struct guards queued; /* of keys that the commands since MULTI may change */
 	bool strange;	      /* its own connection has state that only the upstream knows */
@@ -162,6 +212,7 @@ struct passed {
 	bool begun;	       /* some of it has come */
 	bool empties;	       /* it is SWAPDB, which the upstream does not announce */
 	bool begins, finishes; /* a transaction */
+	bool moves;	       /* it may take the client's connection to another node */
 	bool selects;	       /* it is SELECT, of: */
 	unsigned int db;
 };
@@ -171,6 +222,7 @@ struct own {
 	struct link link;
 	LIST_ENTRY(own) each;
 	struct proxy *proxy;
+	struct node *node;
 	struct passage *passage; /* NULL: it has none any more */
 	struct passed *held;	 /* a message that is coming, and waits for a barrier */
 	bool amid;		 /* some of a message has come */
@@ -182,8 +234,63 @@ struct own {
 struct proxy *proxy_of(const struct server *s);
 struct passage *passage_of(struct caller *c);
 const struct executor *proxy_base(void);
-/* Asks the upstream now whether it is there, and still the one to be asked. */
-void proxy_ping(struct proxy *x);
+/* One of them has come up, or was lost: what they are together. */
+void proxy_sum_up(struct proxy *x);
+
+/* --- node.c --- */
+
+/* NULL: no memory.  It stays as long as the proxy. */
+struct node *node_new(struct proxy *x);
+void node_free(struct node *n);
+void node_connect(struct node *n);
+/* It is lost, or there is no way to it: tries again later, if it is still wanted. */
+void node_lost(struct node *n, const char *why);
+/* Asks it now whether it is there, and still the one to be asked. */
+void node_ping(struct node *n);
+/* It has answered what was sent at ping_ns. */
+void node_lives(struct node *n);
+/* Looks after connections that are stuck. */
+void node_pulse(struct node *n);
+/* The first line of upstream-password-file.  False: it cannot be read, and errno says why. */
+bool node_password(const char *path, struct upstream_address *a);
+
+/* --- cluster.c --- */
+
+void cluster_start(struct proxy *x);
+void cluster_stop(struct proxy *x);
+/* Asks the node what it knows of the cluster: its sign of life. */
+void cluster_ping(struct node *n);
+/* No node is up: the seeds are asked again. */
+void cluster_lost(struct proxy *x);
+/* Where commands that name no key go; NULL: no node is up. */
+struct node *cluster_any(struct proxy *x);
+struct node *cluster_owner(struct proxy *x, const void *key, size_t len);
+/*
+ * The node of a command's keys, or any if it has none.  NULL: there is none, or (*several) they are
+ * of several slots.
+ */
+struct node *cluster_node(struct proxy *x, const struct call *call, bool *several);
+/* Why this command cannot be right with a cluster; NULL: it can. */
+const struct resp_arg *cluster_refuses(struct proxy *x, const struct call *call);
+/* The node that a redirection names, of one that is at `from`; NULL: it is not known. */
+struct node *cluster_find(struct proxy *x, const char *host, const char *port, const char *from);
+/* A node has said that this slot is elsewhere: n, NULL if that is not known. */
+void cluster_redirected(struct proxy *x, unsigned int slot, struct node *n, bool asks);
+
+/* --- hop.c --- */
+
+enum hop_way { BY_RESP2, BY_RESP3, BY_WATCH, BY_OWN };
+
+/*
+ * Sends a command to a node, by a connection of this kind.  If the node says that it is another's
+ * (MOVED, ASK), it goes there: `r` learns of the last reply only.  BY_OWN: `to` is the client's
+ * connection, and `r` a `struct passed`.
+ */
+void hop_send(struct node *n, enum hop_way way, struct link *to, unsigned int argc,
+	      const struct resp_arg *argv, struct request *r);
+/* Those that wait for a node go there, or their time is over. */
+void hops_unpark(struct proxy *x);
+void hops_free(struct proxy *x);
 
 /* --- pass.c --- */
 
@@ -191,9 +298,9 @@ void proxy_ping(struct proxy *x);
  * A command of the client's, on its way there, whose reply goes to the client in order: whoever
  * makes it appends to `reply`, and ends it.  NULL: no memory.
  */
-struct passed *passed_new(struct proxy *x, struct passage *p, struct link *to);
+struct passed *passed_new(struct proxy *x, struct passage *p, enum pass_on on);
 /* Sends it as the caller has it; its reply is the upstream's. */
-void pass_command(struct passed *q, struct link *to);
+void pass_command(struct passed *q, struct node *n, struct link *to);
 void passed_end(struct passed *q);
 /* The same after a barrier, if it has one. */
 void passed_complete(struct passed *q);
@@ -214,6 +321,12 @@ void passage_answered(struct passage *p);
 void passages_init(struct proxy *x);
 /* The client has gone. */
 void passage_leave(struct passage *p);
+/* done() when all is known here that nodes have announced; *f is its owner's. */
+struct fence {
+	unsigned int left; /* nodes that have not answered yet */
+	void (*done)(struct fence *f);
+};
+void fence_send(struct proxy *x, struct fence *f);
 /* A barrier was reached, or is not needed any more: these replies may go. */
 void passed_release(struct passed_list *list);
 size_t passage_memory(const struct passage *p);
@@ -231,14 +344,14 @@ void multi_refused(struct passage *p);
 /* --- own.c --- */
 
 /* The client's own connection, made if there is none.  NULL: no memory. */
-struct own *own_of(struct proxy *x, struct passage *p);
+struct own *own_of(struct node *n, struct passage *p);
 void own_free(struct passage *p);
 /* The client's command goes there as it is; nothing is matched. */
 unsigned int own_raw(struct passage *p);
 /* Is it to stay there, because of state that it has? */
 bool passage_is_own(const struct passage *p);
-/* The upstream is another one now. */
-void owns_fail(struct proxy *x);
+/* It is another server now, or none that is used. */
+void owns_fail(struct node *n);
 /* When all clients have gone. */
 void owns_free(struct proxy *x);
 /* Its protocol is that of the client from here on. */

@@ -75,6 +75,7 @@ static const struct resp_arg
 	no_swapdb = WHY("ERR xkvd does not pass SWAPDB of a subscriber: send RESET"),
 	no_events = WHY("ERR with `upstream` no events are kept: subscribe to __keyspace@0__:* "
 			"instead, which the upstream publishes"),
+	cross_slot = WHY("CROSSSLOT Keys in request don't hash to the same slot"),
 	for_replicas = WHY("ERR a replica connects to the upstream itself");
 
 static enum special find_special(const struct special_name *names, const struct resp_arg *word)
@@ -119,7 +120,7 @@ static unsigned int reset(struct passage *p)
 		return passage_wait(p, 0);
 	own_free(p);
 	p->multi = p->watches = p->strange = p->resets = p->empties = p->then_raw = p->unnamed =
-		false;
+		p->defers_multi = p->aborts_multi = false;
 	return run_here(p);
 }
 
@@ -202,6 +203,7 @@ static unsigned int deny(struct passage *p, const struct resp_arg *why)
 		return refuse_in_turn(p, why);
 	if (p->count)
 		return passage_wait(p, 0);
+	p->aborts_multi |= p->defers_multi;
 	reply_error(reply_to(p->caller), "%s", why->ptr);
 	return 0;
 }
@@ -297,10 +299,9 @@ static bool prepare_cache(struct proxy *x, struct passage *p, enum special speci
 }
 
 /* The client's command, ready to be sent there.  NULL: no memory. */
-static struct passed *prepare(struct proxy *x, struct passage *p, struct link *to,
-			      enum special special)
+static struct passed *prepare(struct proxy *x, struct passage *p, bool shared, enum special special)
 {
-	struct passed *q = passed_new(x, p, to);
+	struct passed *q = passed_new(x, p, shared ? ON_SHARED : ON_OWN);
 
 	if (q && !prepare_cache(x, p, special, q)) {
 		guards_release(x, &q->guards);
@@ -313,22 +314,26 @@ static struct passed *prepare(struct proxy *x, struct passage *p, struct link *t
 }
 
 /* The connection for this command; NULL: it has to wait, or (p->count is 0) there is no memory. */
-static struct link *link_for(struct proxy *x, struct passage *p, enum special special)
+static struct link *link_for(struct proxy *x, struct passage *p, enum special special,
+			     struct node *n)
 {
 	bool resp3 = p->caller->session.reply.protocol == PROTOCOL_RESP3;
 	struct link *own = p->own ? &p->own->link : NULL;
 	struct own *made;
 
-	if (p->on && p->on == own)
+	if (p->on == ON_OWN && x->cluster.is_one &&
+	    (!passage_is_own(p) || TAILQ_LAST(&p->sent, passed_list)->moves))
+		return NULL; /* each of them may have to go on to another node */
+	if (p->on == ON_OWN)
 		return own;
-	if (p->on == &x->watch)
+	if (p->on == ON_WATCH)
 		return NULL;
 	if ((special == PLAIN || special == IS_SWAPDB) && !passage_is_own(p) &&
 	    !wants_own(x, &p->caller->call))
-		return &x->shared[resp3];
+		return &n->shared[resp3];
 	if (p->count)
 		return NULL;
-	made = own_of(x, p);
+	made = own_of(n, p);
 	return made ? &made->link : NULL;
 }
 
@@ -392,57 +397,72 @@ static void note(struct passage *p, enum special special, struct passed *q)
 	}
 }
 
-static unsigned int refuse(struct proxy *x, struct passage *p)
+static unsigned int refuse(struct proxy *x, struct passage *p, const struct node *n)
 {
 	if (p->count)
 		return passage_wait(p, 0);
 	x->stats.refused++;
 	reply_error(reply_to(p->caller), UPSTREAM_ERROR " there is no connection to %s: %s",
-		    x->address.text, x->why);
+		    n ? n->address.text : x->address.text, n ? n->why : x->why);
 	return 0;
+}
+
+/* Where the command goes.  Of a client with state: where that is. */
+static struct node *node_for(struct proxy *x, const struct passage *p)
+{
+	bool several;
+
+	if (x->first)
+		return x->first;
+	return passage_is_own(p) && p->own ? p->own->node
+					   : cluster_node(x, &p->caller->call, &several);
 }
 
 static unsigned int pass(struct proxy *x, struct passage *p, enum special special)
 {
+	struct node *n = node_for(x, p);
 	struct catalog_command *cmd;
 	struct link *to;
 	struct passed *q;
+	bool shared;
 
-	if (!x->up)
-		return refuse(x, p);
+	if (!n || !n->up)
+		return refuse(x, p, n);
 	if (p->count >= UNDER_WAY_MAX || (p->count && p->bytes >= UNDER_WAY_ROOM))
 		return passage_wait(p, p->count / 2);
-	to = link_for(x, p, special);
+	to = link_for(x, p, special, n);
+	shared = to == &n->shared[0] || to == &n->shared[1];
 	if (!to && p->count)
 		return passage_wait(p, 0);
 	if (to && special == IS_WAIT) { /* for what others have passed on for this client, too */
 		link_words(to, 1, (const char *[]){ "PING" });
 		link_expect_any(to);
 	}
-	q = to ? prepare(x, p, to, special) : NULL;
+	q = to ? prepare(x, p, shared, special) : NULL;
 	if (!q) {
 		reply_error(reply_to(p->caller), "ERR out of memory");
 		p->caller->closing = true;
 		return 0;
 	}
-	pass_command(q, to);
+	pass_command(q, n, to);
 	note(p, special, q);
 	cmd = catalog_find(x->catalog, p->caller->call.argc, p->caller->call.argv);
 	if (cmd)
 		cmd->calls++;
-	x->stats.passed[to == &x->shared[0] || to == &x->shared[1] ? PASS_SHARED : PASS_OWN]++;
+	x->stats.passed[shared ? PASS_SHARED : PASS_OWN]++;
 	return 0;
 }
 
 static unsigned int become_raw(struct proxy *x, struct passage *p)
 {
+	struct node *n = node_for(x, p);
 	struct own *own;
 
-	if (!x->up)
-		return refuse(x, p);
+	if (!n || !n->up)
+		return refuse(x, p, n);
 	if (p->count)
 		return passage_wait(p, 0);
-	own = own_of(x, p);
+	own = own_of(n, p);
 	if (!own) {
 		reply_error(reply_to(p->caller), "ERR out of memory");
 		return 0;
@@ -488,6 +508,77 @@ static unsigned int dispatch(struct proxy *x, struct passage *p, enum special sp
 	}
 }
 
+/* ---- in front of a cluster ----------------------------------------------------------- */
+
+/* MULTI goes to the node of the command behind it. */
+static unsigned int defer_multi(struct passage *p)
+{
+	if (p->count)
+		return passage_wait(p, 0);
+	p->defers_multi = true;
+	reply_ok(reply_to(p->caller));
+	return 0;
+}
+
+/* EXEC or DISCARD of a transaction without commands, or whose commands were refused here. */
+static unsigned int end_deferred(struct passage *p)
+{
+	bool aborts = p->aborts_multi;
+
+	p->defers_multi = p->aborts_multi = false;
+	if (!arg_is(&p->caller->call.argv[0], "exec"))
+		reply_ok(reply_to(p->caller));
+	else if (aborts)
+		reply_error(reply_to(p->caller), "EXECABORT Transaction discarded because of "
+						 "previous errors.");
+	else
+		reply_array(reply_to(p->caller), 0);
+	return 0;
+}
+
+/* False: it has its reply, as there is no way to its node, or one before it was refused. */
+static bool begin_deferred(struct proxy *x, struct passage *p)
+{
+	bool several;
+	struct node *n = cluster_node(x, &p->caller->call, &several) ?: cluster_any(x);
+	struct own *own = n && n->up && !p->aborts_multi ? own_of(n, p) : NULL;
+
+	if (p->aborts_multi)
+		reply_status(reply_to(p->caller), "QUEUED");
+	else if (!own)
+		refuse(x, p, n);
+	p->aborts_multi |= !own;
+	if (!own)
+		return false;
+	p->defers_multi = false;
+	p->multi = true;
+	link_words(&own->link, 1, (const char *[]){ "MULTI" });
+	link_expect_ok(&own->link);
+	return true;
+}
+
+static unsigned int dispatch_in_cluster(struct proxy *x, struct passage *p, enum special special)
+{
+	const struct call *call = &p->caller->call;
+	const struct resp_arg *why = cluster_refuses(x, call);
+	bool several = false, here = special == HERE || special == IS_HELLO || special == IS_RESET,
+	     is_queued = special != IS_RESET && !arg_is(&call->argv[0], "quit");
+
+	if (p->count && p->map != x->cluster.map)
+		return passage_wait(p, 0);
+	if (special == IS_MULTI && call->argc == 1 && !passage_is_own(p) && !p->defers_multi)
+		return defer_multi(p);
+	if (p->defers_multi && special == ENDS_MULTI && call->argc == 1)
+		return end_deferred(p);
+	if (p->defers_multi && is_queued && !begin_deferred(x, p))
+		return 0;
+	if (why)
+		return deny(p, why);
+	if (!here && !passage_is_own(p))
+		cluster_node(x, call, &several);
+	return several ? deny(p, &cross_slot) : dispatch(x, p, special);
+}
+
 unsigned int route(struct caller *c)
 {
 	struct proxy *x = proxy_of(c->srv);
@@ -514,7 +605,8 @@ unsigned int route(struct caller *c)
 	if (special != HERE && special != IS_HELLO && special != IS_RESET && !may_pass(p))
 		return deny(p, &no_rights);
 	if (!p->raw)
-		return dispatch(x, p, special);
+		return x->cluster.is_one ? dispatch_in_cluster(x, p, special)
+					 : dispatch(x, p, special);
 	if (special == IS_SWAPDB) /* nobody can say when it was executed */
 		return deny(p, &no_swapdb);
 	return special == REFUSED ? dispatch(x, p, special) : own_raw(p);

@@ -145,7 +145,7 @@ static void got(struct fill_waiter *w, const struct resp_value *v)
 	struct reply r;
 
 	if (!v) {
-		passed_is_lost(q, &q->proxy->watch);
+		passed_is_lost(q, w->lost);
 	} else if (q->passage) {
 		reply_part(&r, &q->passage->caller->session.reply);
 		append(&r, v);
@@ -159,7 +159,7 @@ static bool ask_upstream(struct proxy *x, struct passage *p)
 {
 	const struct call *call = &p->caller->call;
 	struct filling *f = calloc(1, sizeof(*f));
-	struct passed *q = f ? passed_new(x, p, &x->watch) : NULL;
+	struct passed *q = f ? passed_new(x, p, ON_WATCH) : NULL;
 
 	if (q) {
 		f->waiter.got = got;
@@ -177,7 +177,7 @@ static bool ask_upstream(struct proxy *x, struct passage *p)
 /* The reply waits for those before it. */
 static bool stand_in_line(struct proxy *x, struct passage *p, struct reply *r)
 {
-	struct passed *q = passed_new(x, p, &x->watch);
+	struct passed *q = passed_new(x, p, ON_WATCH);
 
 	if (!q)
 		return false;
@@ -227,7 +227,7 @@ bool serve(struct proxy *x, struct passage *p, unsigned int *flags)
 	bool wanted = true, done;
 
 	*flags = 0;
-	if (!s || passage_is_own(p) || (p->on && p->on != &x->watch))
+	if (!s || passage_is_own(p) || (p->on != ON_NOTHING && p->on != ON_WATCH))
 		return false;
 	if (!x->up || !x->tracks)
 		return !x->up && cache_is_stale(x) && hit(x, p, s);

@@ -64,7 +64,7 @@ static int take_port(char port[8], const char *text, size_t len)
 
 /* HOST, HOST:PORT, [IPV6]:PORT */
 static const char *take_endpoint(const char *text, size_t len, const char *port,
-				 struct upstream_sentinel *out)
+				 struct upstream_endpoint *out)
 {
 	const char *rest = text + len, *host = text, *end;
 	size_t port_len = strlen(port);
@@ -102,7 +102,7 @@ int upstream_move(struct upstream_address *a, const char *host, const char *port
 static const char *take_host(const char *text, struct upstream_address *out)
 {
 	size_t len = strcspn(text, "/?#");
-	struct upstream_sentinel at;
+	struct upstream_endpoint at;
 	const char *why;
 
 	if (text[len] && strcmp(text + len, "/") && strcmp(text + len, "/0"))
@@ -111,26 +111,43 @@ static const char *take_host(const char *text, struct upstream_address *out)
 	return why ?: upstream_move(out, at.host, at.port) ? "it is no address" : NULL;
 }
 
+static const char *take_endpoints(const char *text, const char *end, const char *port,
+				  struct upstream_address *out)
+{
+	const char *why = text == end ? "the hosts are missing" : NULL;
+	size_t len;
+
+	for (; text < end && !why; text += len + 1) {
+		len = strcspn(text, ",/?#");
+		if (out->endpoints == UPSTREAM_ADDRESSES)
+			return "there are more than 8 hosts";
+		why = take_endpoint(text, len, port, &out->endpoint[out->endpoints++]);
+	}
+	return why;
+}
+
 /* Several of these, and the name of a master: /NAME, or #NAME as others write it. */
 static const char *take_sentinels(const char *text, struct upstream_address *out)
 {
-	const char *end = text + strcspn(text, "/#"), *name = end, *why;
-	size_t len;
+	const char *end = text + strcspn(text, "/#"), *name = end;
 
 	name += strncmp(name, "/0#", 3) ? *name != 0 : 3;
 	if (!unescape(out->master, sizeof(out->master), name, strlen(name)) || !out->master[0] ||
 	    strpbrk(name, "/?#"))
 		return "behind the Sentinels stands the master's name: HOST:PORT,HOST:PORT/NAME";
-	for (; text < end; text += len + 1) {
-		len = strcspn(text, ",/#");
-		if (out->sentinels == UPSTREAM_ADDRESSES)
-			return "there are more than 8 Sentinels";
-		why = take_endpoint(text, len, "26379", &out->sentinel[out->sentinels++]);
-		if (why)
-			return why;
-	}
 	snprintf(out->text, sizeof(out->text), "%.*s", UPSTREAM_HOST_MAX, out->master);
-	return out->sentinels ? NULL : "the Sentinels are missing";
+	return take_endpoints(text, end, "26379", out);
+}
+
+static const char *take_seeds(const char *text, struct upstream_address *out)
+{
+	const char *end = text + strcspn(text, "/?#");
+
+	out->is_cluster = true;
+	snprintf(out->text, sizeof(out->text), "%.*s", (int)(end - text), text);
+	if (*end && strcmp(end, "/") && strcmp(end, "/0"))
+		return "a cluster has only database 0";
+	return take_endpoints(text, end, "6379", out);
 }
 
 static const char *take_path(const char *path, struct upstream_address *out)
@@ -155,6 +172,8 @@ const char *upstream_address(const char *url, struct upstream_address *out)
 		{ "unix://", false, take_path },
 		{ "redis-sentinel://", false, take_sentinels },
 		{ "rediss-sentinel://", true, take_sentinels },
+		{ "redis-cluster://", false, take_seeds },
+		{ "rediss-cluster://", true, take_seeds },
 	};
 	const char *at, *why;
 
@@ -170,8 +189,6 @@ const char *upstream_address(const char *url, struct upstream_address *out)
 		why = at ? take_user(url, (size_t)(at - url), out) : NULL;
 		return why ?: schemes[i].take(at ? at + 1 : url, out);
 	}
-	if (!strncasecmp(url, "redis-cluster://", 16))
-		return "xkvd cannot stand in front of a cluster, only of a single server";
-	return "it is not redis://[USER:PASSWORD@]HOST[:PORT], rediss://, unix:///PATH, nor "
-	       "redis-sentinel://HOST[:PORT],.../NAME";
+	return "it is not redis://[USER:PASSWORD@]HOST[:PORT], rediss://, unix:///PATH, "
+	       "redis-sentinel://HOST[:PORT],.../NAME, nor redis-cluster://HOST[:PORT],...";
 }

@@ -4,8 +4,10 @@
  *	redis://[[USER]:PASSWORD@]HOST[:PORT]		rediss:// with TLS
  *	unix://[[USER]:PASSWORD@]/PATH
  *	redis-sentinel://[[USER]:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]/NAME	rediss-sentinel://
+ *	redis-cluster://[[USER]:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]		rediss-cluster://
  *
- * With Sentinel the server is the master that has this name; user and password are for that.
+ * With Sentinel the server is the master that has this name; user and password are for that.  Of a
+ * cluster these are some of its nodes (seeds), which know the others.
  */
 #ifndef XKV_UPSTREAM_ADDRESS_H
 #define XKV_UPSTREAM_ADDRESS_H
@@ -20,19 +22,20 @@ struct ssl_ctx_st;
 #define UPSTREAM_WORD_MAX  511
 #define UPSTREAM_ADDRESSES 8
 
-struct upstream_sentinel {
+struct upstream_endpoint {
 	char host[UPSTREAM_HOST_MAX + 1], port[8];
 };
 
 struct upstream_address {
 	bool is_unix, is_tls;
+	bool is_cluster;
 	char host[UPSTREAM_HOST_MAX + 1]; /* a name, an address, or the path of a Unix socket */
 	char port[8];
 	char user[UPSTREAM_WORD_MAX + 1], password[UPSTREAM_WORD_MAX + 1]; /* "" = none */
 	char text[UPSTREAM_HOST_MAX + 16];  /* "HOST:PORT" or the path, for people */
 	char master[UPSTREAM_WORD_MAX + 1]; /* its name, which Sentinels know; "" = none do */
-	unsigned int sentinels;
-	struct upstream_sentinel sentinel[UPSTREAM_ADDRESSES];
+	unsigned int endpoints;
+	struct upstream_endpoint endpoint[UPSTREAM_ADDRESSES]; /* Sentinels, or seeds */
 	/* of its user: */
 	struct ssl_ctx_st *tls; /* of `is_tls` */
 	unsigned int found;	/* addresses of the host (resolve.h) */

@@ -40,11 +40,16 @@ static void append_word(struct outbox *o, const char *word, size_t len)
 	outbox_append(o, "\r\n", 2);
 }
 
+void call_append(struct outbox *o, unsigned int argc, const struct resp_arg *argv)
+{
+	append_count(o, '*', argc);
+	for (unsigned int i = 0; i < argc; i++)
+		append_word(o, argv[i].ptr, argv[i].len);
+}
+
 void link_call(struct link *l, unsigned int argc, const struct resp_arg *argv)
 {
-	append_count(&l->out, '*', argc);
-	for (unsigned int i = 0; i < argc; i++)
-		append_word(&l->out, argv[i].ptr, argv[i].len);
+	call_append(&l->out, argc, argv);
 }
 
 void link_words(struct link *l, unsigned int argc, const char *const *argv)

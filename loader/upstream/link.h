@@ -103,6 +103,7 @@ void link_flush(struct link *l);
 /* The upstream reads an end behind what was appended: it replies to that, and closes. */
 void link_end(struct link *l);
 /* Appends a command: written anew, so that nobody can send what the upstream does not take. */
+void call_append(struct outbox *o, unsigned int argc, const struct resp_arg *argv);
 void link_call(struct link *l, unsigned int argc, const struct resp_arg *argv);
 void link_words(struct link *l, unsigned int argc, const char *const *argv);
 

@@ -54,7 +54,7 @@ static void looked_up(struct resolver *r, const char *why)
 
 static void connect_one(struct sentinel *s)
 {
-	const struct upstream_sentinel *at = &s->of->sentinel[s->turn % s->of->sentinels];
+	const struct upstream_endpoint *at = &s->of->endpoint[s->turn % s->of->endpoints];
 
 	ev_timer_stop(s->link.loop, &s->timer);
 	upstream_move(&s->address, at->host, at->port);

@@ -1832,7 +1832,9 @@ def test_node_of_a_cluster(tmp_path):
     ("redis://h --upstream-password-file empty", "empty"),
     ("redis-sentinel://h", "master's name"), ("redis-sentinel:///m", "missing"),
     ("redis-sentinel://h:1,h:x/m", "port"), ("redis-sentinel://" + "h," * 8 + "h/m", "8"),
-    ("redis-sentinel://h/m/0", "master's name"), ("redis-cluster://h", "cluster"),
+    ("redis-sentinel://h/m/0", "master's name"), ("redis-cluster:///0", "missing"),
+    ("redis-cluster://h/1", "database 0"), ("redis-cluster://h --serve-stale 1", "cluster"),
+    ("redis-cluster://h --upstream-exclusive yes", "cluster"),
     ("redis://h --appendonly yes", "appendonly"), ("redis://h --save 60_1", "save"),
     ("redis://h --io-threads 2", "io-threads"),
     ("redis://h --upstream-exclusive yes --serve-stale 1", "serve-stale")])
