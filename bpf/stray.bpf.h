@@ -64,8 +64,11 @@ static __always_inline bool stray_ip6(struct segment *s, struct packet *p, void 
 		if (word[1] & bpf_htons(IP6_OFFSET))
 			return false;
 		s->parts = !!(word[1] & bpf_htons(IP6_MORE));
-	} else {
+	} else if (ip->nexthdr == IPPROTO_HOPOPTS || ip->nexthdr == IPPROTO_ROUTING ||
+		   ip->nexthdr == IPPROTO_DSTOPTS) {
 		header += byte[1] * 8;
+	} else {
+		return false;
 	}
 	if (header > TCP_OFF_MOST - sizeof(*ip) - sizeof(*p->eth) - VLAN_DEPTH * 4)
 		return false;

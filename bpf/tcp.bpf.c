@@ -264,7 +264,7 @@ __noinline int load_text(struct xdp_md *ctx, struct segment *s, struct resp *r)
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct tcphdr *tcp;
 	void *payload;
-	__u64 sum;
+	__u64 sum, pseudo;
 	__u32 len;
 
 	if (!s || !r)
@@ -273,8 +273,7 @@ __noinline int load_text(struct xdp_md *ctx, struct segment *s, struct resp *r)
 	len = s->len;
 	if (!tcp)
 		return SEGMENT_WRONG;
-	if (len > XKV_TCP_FRAME_MAX ||
-	    tcp->check == fold(s->address_sum + bpf_htons(s->header + len)))
+	if (len > XKV_TCP_FRAME_MAX)
 		return SEGMENT_UNKNOWN;
 	payload = (void *)tcp + (s->header & 63);
 	barrier_var(payload);
@@ -287,8 +286,10 @@ __noinline int load_text(struct xdp_md *ctx, struct segment *s, struct resp *r)
 	} else {
 		sum = payload_sum(payload, end, len);
 	}
-	sum += header_sum(tcp, s->header, end) + s->address_sum + bpf_htons(s->header + len);
-	return fold(sum) == 0xffff ? SEGMENT_RIGHT : SEGMENT_WRONG;
+	pseudo = s->address_sum + bpf_htons(s->header + len);
+	if (fold(sum + header_sum(tcp, s->header, end) + pseudo) == 0xffff)
+		return SEGMENT_RIGHT;
+	return tcp->check == fold(pseudo) ? SEGMENT_UNKNOWN : SEGMENT_WRONG;
 }
 
 /* Executes the commands in order while that is possible here: how many bytes the replies have. */
@@ -558,6 +559,15 @@ static __always_inline int from_client(struct xdp_md *ctx, struct xkv_flow *f, s
 	return XDP_PASS;
 }
 
+/*
+ * Has the packet all bytes that its IP header names?  If not, the kernel drops it.  A fragment may
+ * end within the header of TCP.
+ */
+static __always_inline bool is_whole(struct xdp_md *ctx, const struct segment *s)
+{
+	return s->parts || s->tcp_off + s->header + s->len <= bpf_xdp_get_buff_len(ctx);
+}
+
 __noinline int segment_parse(struct xdp_md *ctx, struct segment *s)
 {
 	if (!s)
@@ -584,7 +594,7 @@ static __always_inline int pass_stray(struct xdp_md *ctx, struct segment *s)
 		stray_error(ctx, s);
 		return XDP_PASS;
 	}
-	f = is_first(s) ? NULL : bpf_map_lookup_elem(&xkv_flows, &s->key);
+	f = is_first(s) || !is_whole(ctx, s) ? NULL : bpf_map_lookup_elem(&xkv_flows, &s->key);
 	if (!f)
 		return XDP_PASS;
 	if (!flow_lock(f))
@@ -624,7 +634,7 @@ int xkv_tcp_xdp(struct xdp_md *ctx)
 	s = &w->s;
 	if (!segment_parse(ctx, s))
 		return pass_stray(ctx, s);
-	if (is_first(s) || is_own(s))
+	if (is_first(s) || is_own(s) || !is_whole(ctx, s))
 		return XDP_PASS;
 	f = bpf_map_lookup_elem(&xkv_flows, &s->key);
 	if (!f)

@@ -5,9 +5,11 @@
 import struct
 import time
 
+import proto
 import pytest
 from conftest import wait_for
-from segments import ACK, CE, CWR, ECE, FIN, M32, PEER, PEER6, PSH, RST, SYN, URG, Peer, neighbours
+from segments import (ACK, CE, CWR, ECE, FIN, M32, PEER, PEER6, PSH, RST, SYN, URG, Peer,
+                      neighbours, pseudo)
 from test_e2e_tcp import ON, bulk, connected, encode, figures
 
 
@@ -633,9 +635,13 @@ def test_congestion_is_told(peer, daemon, grown, six):
     grown(requests=1)
 
 
-def test_damaged_segments(peer, grown):
-    """A wrong checksum: nothing is executed, nothing noted."""
-    p = peer()
+@pytest.mark.parametrize("six", [False, True])
+def test_damaged_segments(peer, grown, six):
+    """
+    A wrong checksum, or a length that it does not have: nothing is executed, nothing noted.  (No
+    checksum has some bits of IPv6's header: then it is the next segment, and its copies.)
+    """
+    p = peer(six=six)
     p.ask("SET", "damage", 0)
     p.expect(b"+OK\r\n")
     text = encode("INCR", "damage")
@@ -651,6 +657,21 @@ def test_damaged_segments(peer, grown):
     p.ask("GET", "damage")
     p.answer(bulk(b"1"))
     grown(requests=1)
+
+
+def test_a_sum_that_looks_unfinished(peer, grown):
+    """Right, and the same as that of a segment whose sum a card has to finish: it is right."""
+    p = peer()
+    grown()
+    text = encode("GET", "k")
+    stamp = (p.clock >> 16) + 1 << 16
+    tcp = p.tcp(PSH | ACK, text, stamp=stamp)
+    unfinished = 0xFFFF - proto.checksum(pseudo(p.own, p.server, len(tcp), 6))
+    stamp += (struct.unpack("!H", tcp[16:18])[0] - unfinished) % 0xFFFF
+    assert p.tcp(PSH | ACK, text, stamp=stamp)[16:18] == struct.pack("!H", unfinished)
+    p.send(text, stamp=stamp)
+    p.expect(VALUE)
+    grown(requests=1, pass_checksum=0)
 
 
 @any_kind
