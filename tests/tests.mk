@@ -65,6 +65,8 @@ $(BUILD)/tests/%.bpf.o: tests/%.bpf.c $(BUILD)/checking
 
 $(BUILD)/tests/packet/test_commits.o: $(BUILD)/tests/packet/commits.skel.h
 $(BUILD)/tests/test_commits: private XLDFLAGS += -Wl,--wrap=bpf_object__open_mem
+$(BUILD)/tests/test_faults: private XLDFLAGS += $(FAULTS:%=-Wl,--wrap=%)
+FAULTS := mmap bpf_map_create bpf_map_update_elem bpf_map_update_batch
 $(BUILD)/tests/test_libxkv_once: private XLDFLAGS += -Wl,--wrap=clock_gettime,--wrap=send
 
 $(BUILD)/tests/test_powercut: private XLDFLAGS += $(POWERCUT:%=-Wl,--wrap=%)

@@ -593,25 +593,27 @@ static int tail_open(const struct store *st, uint32_t number, unsigned int *page
 	return ret ? ret : fd;
 }
 
-/* Maps a page with its tail in the place of the page alone.  *tail: its pages.  0 or -errno. */
+/* Maps a page with its tail in the place of the page alone.  0 and *tail: its pages; or -errno. */
 static int tail_adopt(const struct store *st, uint32_t number, int page_fd, struct xkv_page **page,
 		      unsigned int *tail)
 {
-	int fd = tail_open(st, number, tail);
 	struct xkv_page *whole;
+	unsigned int pages = 0;
+	int fd = tail_open(st, number, &pages);
 
 	if (fd == -ENOENT) {
-		(*page)->huge = *tail = 0; /* no slot of it is in use: it is a page like others */
+		(*page)->huge = 0; /* no slot of it is in use: it is a page like others */
 		return 0;
 	}
 	if (fd < 0)
 		return fd;
-	whole = map_writable(page_fd, fd, *tail);
+	whole = map_writable(page_fd, fd, pages);
 	close(fd);
 	if (whole == MAP_FAILED)
 		return -errno;
 	munmap(*page, XKV_PAGE_BYTES);
 	*page = whole;
+	*tail = pages;
 	return 0;
 }
 
@@ -629,12 +631,15 @@ static int page_adopt(struct store *st, unsigned int number, uint32_t id)
 	else if (page->huge)
 		ret = tail_adopt(st, number, fd, &page, &tail);
 	close(fd);
-	if (page == MAP_FAILED)
-		return ret;
-	page_publish(st, number, page, tail);
 	if (!ret && page->magic != XKV_PAGE_MAGIC)
 		ret = -EINVAL;
-	return ret ? ret : spans_adopt(st, number);
+	if (ret) {
+		if (page != MAP_FAILED)
+			munmap(page, (1 + (size_t)tail) * XKV_PAGE_BYTES);
+		return ret;
+	}
+	page_publish(st, number, page, tail);
+	return spans_adopt(st, number);
 }
 
 int pages_adopt(struct store *st)
