@@ -330,6 +330,23 @@ def test_master_that_refuses_tracking(cluster, xkv):
         read_until_cached(c, key, value)
 
 
+def test_master_that_shows_no_sign_of_life(cluster, xkv):
+    """One is enough: nothing is a hit, not of the others either."""
+    key, value = cluster.key_of(1, "sign"), b"$1\r\nv\r\n"
+    with xkv.connect() as c:
+        c.call("SET", key, "v")
+        read_until_cached(c, key, value)
+        cluster.call(0)("ACL", "SETUSER", "default", "-cluster|info")
+        try:
+            wait_for(lambda: not figure(xkv, "upstream_lease_ms"), "the end of the lease")
+            hits = figure(xkv, "cache_hits")
+            assert [c.call("GET", key) for _ in range(3)] == [value] * 3
+            assert figure(xkv, "cache_hits") == hits
+        finally:
+            cluster.call(0)("ACL", "SETUSER", "default", "+cluster|info")
+        wait_for(lambda: c.call("GET", key) == value and figure(xkv, "cache_hits") > hits, "a hit")
+
+
 def promote(cluster, number):
     """Makes the third master's replica the master, or back."""
     wait_for(lambda: is_replica(cluster, number), "the replica")
