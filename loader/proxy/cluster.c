@@ -312,46 +312,53 @@ static const struct resp_arg
 	one_node = WHY("ERR xkvd is in front of a cluster, and this command is about one of its "
 		       "nodes: send it to that");
 
-const struct resp_arg *cluster_refuses(struct proxy *x, const struct call *call)
+const struct resp_arg *cluster_refuses(struct proxy *x, const struct call *call, bool *all)
 {
 	static const struct {
 		const char *name, *sub;	    /* NULL: any */
 		const struct resp_arg *why; /* NULL: it passes, to any node */
+		bool all;		    /* ... if all of them can be sent it */
 	} known[] = {
-		{ "cluster", NULL, &no_cluster },
-		{ "readonly", NULL, &no_cluster },
-		{ "readwrite", NULL, &no_cluster },
-		{ "asking", NULL, &no_cluster },
-		{ "keys", NULL, &all_nodes },
-		{ "scan", NULL, &all_nodes },
-		{ "dbsize", NULL, &all_nodes },
-		{ "randomkey", NULL, &all_nodes },
-		{ "flushall", NULL, &all_nodes },
-		{ "flushdb", NULL, &all_nodes },
-		{ "script", "load", &all_nodes },
-		{ "script", "flush", &all_nodes },
-		{ "script", "exists", &all_nodes },
-		{ "script", "kill", &all_nodes },
-		{ "function", NULL, &all_nodes },
-		{ "swapdb", NULL, &one_node },
-		{ "wait", NULL, &one_node },
-		{ "waitaof", NULL, &one_node },
-		{ "monitor", NULL, &one_node },
-		{ "client", "tracking", &one_node },
-		{ "client", "caching", &one_node },
-		{ "config", "get", NULL },
-		{ "acl", "setuser", &one_node },
-		{ "acl", "deluser", &one_node },
-		{ "acl", "load", &one_node },
-		{ "acl", "save", &one_node },
-		{ "acl", NULL, NULL },
+		{ "cluster", NULL, &no_cluster, false },
+		{ "readonly", NULL, &no_cluster, false },
+		{ "readwrite", NULL, &no_cluster, false },
+		{ "asking", NULL, &no_cluster, false },
+		{ "keys", NULL, &all_nodes, false },
+		{ "scan", NULL, &all_nodes, false },
+		{ "dbsize", NULL, &all_nodes, false },
+		{ "randomkey", NULL, &all_nodes, false },
+		{ "flushall", NULL, &all_nodes, true },
+		{ "flushdb", NULL, &all_nodes, true },
+		{ "script", "load", &all_nodes, true },
+		{ "script", "flush", &all_nodes, true },
+		{ "script", "exists", &all_nodes, true },
+		{ "script", "kill", &all_nodes, false },
+		{ "function", "load", &all_nodes, true },
+		{ "function", "delete", &all_nodes, true },
+		{ "function", "flush", &all_nodes, true },
+		{ "function", "restore", &all_nodes, true },
+		{ "function", NULL, &all_nodes, false },
+		{ "swapdb", NULL, &one_node, false },
+		{ "wait", NULL, &one_node, false },
+		{ "waitaof", NULL, &one_node, false },
+		{ "monitor", NULL, &one_node, false },
+		{ "client", "tracking", &one_node, false },
+		{ "client", "caching", &one_node, false },
+		{ "config", "get", NULL, false },
+		{ "acl", "setuser", &one_node, false },
+		{ "acl", "deluser", &one_node, false },
+		{ "acl", "load", &one_node, false },
+		{ "acl", "save", &one_node, false },
+		{ "acl", NULL, NULL, false },
 	};
 	const struct catalog_command *cmd = catalog_find(x->catalog, call->argc, call->argv);
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (arg_is(&call->argv[0], known[i].name) &&
-		    (!known[i].sub || (call->argc > 1 && arg_is(&call->argv[1], known[i].sub))))
+		    (!known[i].sub || (call->argc > 1 && arg_is(&call->argv[1], known[i].sub)))) {
+			*all = known[i].all;
 			return known[i].why;
+		}
 	/* SHUTDOWN, CONFIG SET, DEBUG: which of them? */
 	return cmd && cmd->flags & CATALOG_ADMIN ? &one_node : NULL;
 }

@@ -15,7 +15,7 @@
 #include "util/clock.h"
 #include "util/text.h"
 
-#define HOPS_MAX   8		 /* nodes may not agree for a moment */
+#define HOPS_MAX   8		 /* at once: nodes may not agree for a moment */
 #define PARKED_NS  3000000000ULL /* for so long a command waits for its node */
 #define LINE_BYTES 512		 /* of an error: longer ones are no redirection */
 
@@ -30,7 +30,7 @@ struct hop {
 	bool asks; /* the redirection: ASK */
 	unsigned int slot;
 	char host[UPSTREAM_HOST_MAX + 1], port[8], from[UPSTREAM_HOST_MAX + 1];
-	uint64_t since_ns; /* monotonic: parked */
+	uint64_t since_ns; /* monotonic: when it was parked first; 0 = never */
 	size_t line_len;
 	char line[LINE_BYTES];
 	size_t len;
@@ -106,18 +106,36 @@ static bool is_orphan(const struct hop *h)
 	return h->way == BY_OWN && !((struct passed *)h->inner)->passage;
 }
 
+/* Does one wait that may be about the same key, and was sent before? */
+static bool is_behind(const struct hop *h)
+{
+	const struct hop *each;
+
+	TAILQ_FOREACH(each, &h->proxy->cluster.parked, parked) {
+		if (each->slot == h->slot)
+			return true;
+	}
+	return false;
+}
+
+static bool is_over(const struct hop *h)
+{
+	return h->since_ns && monotonic_ns() - h->since_ns > PARKED_NS;
+}
+
+/* False: it goes nowhere, and its client gets the error. */
 static bool redirect(struct hop *h, struct link *l)
 {
 	struct node *n;
 
-	if (h->line_len < 5 || !read_redirection(h) || ++h->hops > HOPS_MAX || is_orphan(h))
+	if (h->line_len < 5 || !read_redirection(h) || is_orphan(h) || is_over(h))
 		return false;
 	snprintf(h->from, sizeof(h->from), "%s", l->address->host);
 	n = cluster_find(h->proxy, h->host, h->port, h->from);
 	cluster_redirected(h->proxy, h->slot, n, h->asks);
-	if (go_on(h))
+	if (++h->hops % HOPS_MAX && !is_behind(h) && go_on(h))
 		return true;
-	h->since_ns = monotonic_ns();
+	h->since_ns = h->since_ns ?: monotonic_ns();
 	TAILQ_INSERT_TAIL(&h->proxy->cluster.parked, h, parked);
 	return true;
 }
@@ -214,9 +232,9 @@ void hops_unpark(struct proxy *x)
 	TAILQ_CONCAT(&todo, &x->cluster.parked, parked);
 	while ((h = TAILQ_FIRST(&todo))) {
 		TAILQ_REMOVE(&todo, h, parked);
-		if (!is_orphan(h) && go_on(h))
+		if (!is_orphan(h) && !is_behind(h) && go_on(h))
 			continue;
-		if (is_orphan(h) || monotonic_ns() - h->since_ns > PARKED_NS)
+		if (is_orphan(h) || is_over(h))
 			give_up(h);
 		else
 			TAILQ_INSERT_TAIL(&x->cluster.parked, h, parked);

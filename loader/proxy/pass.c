@@ -336,14 +336,19 @@ void passed_forget(struct passed *q)
 	free(q);
 }
 
-void pass_command(struct passed *q, struct node *n, struct link *to)
+void passed_expects(struct passed *q)
 {
 	static const struct request_kind kind = { passed_reply, passed_lost };
-	const struct call *call = &q->passage->caller->call;
-
-	enum hop_way way = to == &n->shared[0] ? BY_RESP2 : to == &n->shared[1] ? BY_RESP3 : BY_OWN;
 
 	q->request.kind = &kind;
+}
+
+void pass_command(struct passed *q, struct node *n, struct link *to)
+{
+	const struct call *call = &q->passage->caller->call;
+	enum hop_way way = to == &n->shared[0] ? BY_RESP2 : to == &n->shared[1] ? BY_RESP3 : BY_OWN;
+
+	passed_expects(q);
 	q->moves = n->proxy->cluster.is_one && way == BY_OWN && !passage_is_own(q->passage);
 	if (way != BY_OWN || q->moves) {
 		hop_send(n, way, to, call->argc, call->argv, &q->request);

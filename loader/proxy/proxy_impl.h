@@ -270,8 +270,8 @@ struct node *cluster_owner(struct proxy *x, const void *key, size_t len);
  * of several slots.
  */
 struct node *cluster_node(struct proxy *x, const struct call *call, bool *several);
-/* Why this command cannot be right with a cluster; NULL: it can. */
-const struct resp_arg *cluster_refuses(struct proxy *x, const struct call *call);
+/* Why this command cannot be right with a cluster; NULL: it can.  *all: if all masters get it. */
+const struct resp_arg *cluster_refuses(struct proxy *x, const struct call *call, bool *all);
 /* The node that a redirection names, of one that is at `from`; NULL: it is not known. */
 struct node *cluster_find(struct proxy *x, const char *host, const char *port, const char *from);
 /* A node has said that this slot is elsewhere: n, NULL if that is not known. */
@@ -292,6 +292,13 @@ void hop_send(struct node *n, enum hop_way way, struct link *to, unsigned int ar
 void hops_unpark(struct proxy *x);
 void hops_free(struct proxy *x);
 
+/* --- spread.c --- */
+
+/* A master that is not connected, so that not all can be sent a command; NULL: none. */
+struct node *spread_lacks(struct proxy *x);
+/* Sends the caller's command to all masters; one at least is connected. */
+void spread_send(struct passed *q);
+
 /* --- pass.c --- */
 
 /*
@@ -301,6 +308,8 @@ void hops_free(struct proxy *x);
 struct passed *passed_new(struct proxy *x, struct passage *p, enum pass_on on);
 /* Sends it as the caller has it; its reply is the upstream's. */
 void pass_command(struct passed *q, struct node *n, struct link *to);
+/* Its reply will come by its request. */
+void passed_expects(struct passed *q);
 void passed_end(struct passed *q);
 /* The same after a barrier, if it has one. */
 void passed_complete(struct passed *q);

@@ -418,10 +418,27 @@ static struct node *node_for(struct proxy *x, const struct passage *p)
 					   : cluster_node(x, &p->caller->call, &several);
 }
 
+static unsigned int no_memory(struct passage *p)
+{
+	reply_error(reply_to(p->caller), "ERR out of memory");
+	p->caller->closing = true;
+	return 0;
+}
+
+/* Of the commands that have passed. */
+static void count(struct proxy *x, const struct passage *p, enum pass_way way)
+{
+	const struct call *call = &p->caller->call;
+	struct catalog_command *cmd = catalog_find(x->catalog, call->argc, call->argv);
+
+	if (cmd)
+		cmd->calls++;
+	x->stats.passed[way]++;
+}
+
 static unsigned int pass(struct proxy *x, struct passage *p, enum special special)
 {
 	struct node *n = node_for(x, p);
-	struct catalog_command *cmd;
 	struct link *to;
 	struct passed *q;
 	bool shared;
@@ -439,17 +456,11 @@ static unsigned int pass(struct proxy *x, struct passage *p, enum special specia
 		link_expect_any(to);
 	}
 	q = to ? prepare(x, p, shared, special) : NULL;
-	if (!q) {
-		reply_error(reply_to(p->caller), "ERR out of memory");
-		p->caller->closing = true;
-		return 0;
-	}
+	if (!q)
+		return no_memory(p);
 	pass_command(q, n, to);
 	note(p, special, q);
-	cmd = catalog_find(x->catalog, p->caller->call.argc, p->caller->call.argv);
-	if (cmd)
-		cmd->calls++;
-	x->stats.passed[shared ? PASS_SHARED : PASS_OWN]++;
+	count(x, p, shared ? PASS_SHARED : PASS_OWN);
 	return 0;
 }
 
@@ -557,10 +568,29 @@ static bool begin_deferred(struct proxy *x, struct passage *p)
 	return true;
 }
 
+/* To all masters, or to none. */
+static unsigned int pass_to_all(struct proxy *x, struct passage *p)
+{
+	struct node *lacks = spread_lacks(x);
+	struct passed *q;
+
+	if (p->count)
+		return passage_wait(p, 0);
+	if (lacks || !cluster_any(x))
+		return refuse(x, p, lacks);
+	q = prepare(x, p, true, PLAIN);
+	if (!q)
+		return no_memory(p);
+	spread_send(q);
+	count(x, p, PASS_SHARED);
+	return 0;
+}
+
 static unsigned int dispatch_in_cluster(struct proxy *x, struct passage *p, enum special special)
 {
 	const struct call *call = &p->caller->call;
-	const struct resp_arg *why = cluster_refuses(x, call);
+	bool all = false;
+	const struct resp_arg *why = cluster_refuses(x, call, &all);
 	bool several = false, here = special == HERE || special == IS_HELLO || special == IS_RESET,
 	     is_queued = special != IS_RESET && !arg_is(&call->argv[0], "quit");
 
@@ -573,7 +603,7 @@ static unsigned int dispatch_in_cluster(struct proxy *x, struct passage *p, enum
 	if (p->defers_multi && is_queued && !begin_deferred(x, p))
 		return 0;
 	if (why)
-		return deny(p, why);
+		return all && !p->multi && !p->strange ? pass_to_all(x, p) : deny(p, why);
 	if (!here && !passage_is_own(p))
 		cluster_node(x, call, &several);
 	return several ? deny(p, &cross_slot) : dispatch(x, p, special);

@@ -43,6 +43,7 @@ class Cluster:
         self.call(3)("CLUSTER", "REPLICATE", self.ids[2])
         wait_for(lambda: all(self.is_well(i) for i in range(MASTERS + 1)), "the cluster")
         wait_for(lambda: is_replica(self, 3), "the replica")
+        self.agree()
 
     def call(self, number):
         return self.servers[number].client().execute_command
@@ -77,6 +78,17 @@ class Cluster:
     def end_move(self, slot, source, target):
         for number in (target, source, 3 - source - target):
             self.call(number)("CLUSTER", "SETSLOT", slot, "NODE", self.ids[target])
+        self.agree()
+
+    def view(self, number):
+        """What a master knows of slots and of who is right about them."""
+        return sorted((said["node_id"], said["epoch"], str(said["slots"])) for said in
+                      self.servers[number].client().execute_command("CLUSTER NODES").values()
+                      if "master" in said["flags"])
+
+    def agree(self):
+        """The next move of a slot is safe only then: its claim has to be the latest for all."""
+        wait_for(lambda: self.view(0) == self.view(1) == self.view(2), "the masters to agree")
 
     def stop(self):
         for server in self.servers:
@@ -173,11 +185,39 @@ def test_keys_of_several_slots(cluster, xkv):
 
 def test_refused(xkv):
     with xkv.connect() as c:
-        for command in ("KEYS *", "SCAN 0", "DBSIZE", "FLUSHALL", "SCRIPT LOAD x", "WAIT 0 0",
+        for command in ("KEYS *", "SCAN 0", "DBSIZE", "SCRIPT KILL", "WAIT 0 0",
                         "MONITOR", "CLIENT TRACKING ON", "SHUTDOWN", "CONFIG SET maxmemory 0"):
             assert c.call(*command.split()).startswith(b"-ERR xkvd is in front of a cluster")
         assert c.call("CLUSTER", "SLOTS").startswith(b"-ERR This instance has cluster support")
         assert c.call("PING") == b"+PONG\r\n"
+
+
+def test_what_all_masters_get(cluster, xkv):
+    keys = [cluster.key_of(number, "all") for number in range(MASTERS)]
+    source = "return redis.call('GET', KEYS[1])"
+    with xkv.connect() as c:
+        for key in keys:
+            c.call("SET", key, key)
+        sha = c.call("SCRIPT", "LOAD", source)[5:-2]
+        c.send(b"".join(encode("EVALSHA", sha, 1, key) + encode("GET", key) for key in keys))
+        for key in keys:
+            assert c.reply() == c.reply() == b"$%d\r\n%s\r\n" % (len(key), key.encode())
+        assert c.call("SCRIPT", "EXISTS", sha, "0" * 40) == b"*2\r\n:1\r\n:0\r\n"
+        cluster.call(1)("SCRIPT", "FLUSH")
+        assert c.call("SCRIPT", "EXISTS", sha) == b"*1\r\n:0\r\n"
+        assert c.call("SCRIPT", "LOAD", "x(").startswith(b"-ERR Error compiling")
+        assert c.call("WATCH", keys[0]) == b"+OK\r\n"  # as redis-py loads scripts
+        assert c.call("SCRIPT", "LOAD", source).endswith(b"%s\r\n" % sha)
+        assert c.call("MULTI") == b"+OK\r\n"
+        assert c.call("SCRIPT", "LOAD", source).startswith(b"-")
+        assert c.call("EXEC").startswith(b"-EXECABORT")
+        script = xkv.client().register_script("return redis.call('INCR', KEYS[1])")
+        assert [script(["{%s}n" % key]) for key in keys] == [1] * MASTERS
+        for key in keys:
+            read_until_cached(c, key, b"$%d\r\n%s\r\n" % (len(key), key.encode()))
+        c.send(encode("FLUSHALL") + b"".join(encode("GET", key) for key in keys))
+        assert [c.reply() for _ in range(1 + MASTERS)] == [b"+OK\r\n"] + [b"$-1\r\n"] * MASTERS
+        assert [cluster.call(n)("DBSIZE") for n in range(MASTERS)] == [0] * MASTERS
 
 
 def test_transactions_scripts_and_blocking(cluster, xkv):
@@ -316,6 +356,7 @@ def test_master_that_refuses_tracking(cluster, xkv):
             connect_again()
             wait_for(lambda: c.call("GET", cluster.key_of(0)).startswith(b"-UPSTREAM"), "the loss")
             read_until_cached(c, key, value)
+            assert c.call("FLUSHALL").startswith(b"-UPSTREAM")  # all or none
             cluster.call(0)("ACL", "SETUSER", "default", "+ping")
             wait_for(lambda: is_ready(xkv, cluster) and not figure(xkv, "upstream_caches"),
                      "the refusal")
@@ -369,6 +410,7 @@ def test_state_at_a_master_that_is_replaced(cluster, xkv):
         wait_for(lambda: c.call("GET", key) == b"$1\r\nc\r\n", "the change")
         promote(cluster, 2)
         wait_for(lambda: c.call("SET", key, "d") == b"+OK\r\n", "the old master")
+        cluster.agree()
 
 
 def test_single_server_of_a_cluster(cluster, tmp_path):
