@@ -301,7 +301,7 @@ def test_snapshots_have_one_moment(xkvd, stock):
     daemon = xkvd(*STORE)
     with Bank(daemon) as bank:
         wait_for(lambda: bank.each_has_done(1), 60, "all kinds of transactions")
-        for _ in range(200 if LONG else 12):
+        for _ in range(200 if LONG else 6):
             bank.check()
             daemon.redis().save()
             redis = stock(daemon.dir / "dump.rdb")
@@ -357,7 +357,7 @@ def test_all_or_nothing_after_kill(xkvd):
     rng = random.Random()
     with Bank(daemon) as bank:
         for turn in range(1, 1 + (40 if LONG else 2)):
-            wait_for(lambda t=turn: bank.each_has_done(4 * t), 60, "all kinds of transactions")
+            wait_for(lambda t=turn: bank.each_has_done(2 * t), 60, "all kinds of transactions")
             time.sleep(rng.uniform(0, 0.02))  # at any moment
             daemon.kill()
             bank.check()

@@ -136,7 +136,7 @@ def test_others_are_served_while_room_is_made(xkvd, how):
              "--maxmemory-clients", "0", "--max-keys", "500000")
     redis, other = d.redis(socket_timeout=120), d.redis(socket_timeout=120)
     for i in range(6):
-        redis.mset(dict.fromkeys(names(MOST, f"old{i}"), b"x" * 300))
+        redis.mset(dict.fromkeys(names(MOST // 2, f"old{i}"), b"x" * 640))
     done, pings, replies = threading.Event(), [], []
 
     def ping():

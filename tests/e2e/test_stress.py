@@ -19,10 +19,10 @@ from conftest import BUILD, FIRST, LONG, report_of, wait_for
 from mutant import build_mutant
 
 # The first of the builds under test gets the whole minute, in `make check-long`.
-SECONDS = 60 if FIRST and LONG else 3
+SECONDS = 60 if FIRST and LONG else 2
 SEED = int(os.environ.get("XKV_STRESS_SEED") or random.getrandbits(48))
-KILLS, KILLS_SECONDS = (6, 28) if LONG else (2, 5)
-CROWD_SECONDS = 8 if LONG else 2
+KILLS, KILLS_SECONDS = (6, 28) if LONG else (2, 4)
+CROWD_SECONDS = 8 if LONG else 1
 
 
 class Stress:

@@ -304,7 +304,7 @@ BROKEN = [
 CASES = SOUND + BROKEN
 
 # What `make check` takes: something of each model, in some seconds.  `make check-long` takes all.
-QUICK = {"lists, orphans", "OWN_LIST_ONLY",
+QUICK = {"OWN_LIST_ONLY",
          "interrupted write", "order", "NO_SEQ_RECHECK",
          "NO_ENTRY_RECHECK",
          "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK",

@@ -470,7 +470,7 @@ def test_others_are_served_while_a_script_is_compiled(xkv, own, command):
     text = "while true do " + "do break end " * 120000 + " end"
     with busy(own, *command, text, *[0] * (len(command) == 1)) as other:
         gaps = Gaps(xkv)
-        for _ in range(50):
+        for _ in range(15):
             assert gaps.call(other, "PING") == BUSY
         assert gaps.call(other, "SCRIPT", "KILL") == b"+OK\r\n"
         assert own.reply().startswith(KILLED.removesuffix(b" script: "))
