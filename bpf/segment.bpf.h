@@ -182,6 +182,22 @@ static __always_inline __u64 header_sum(struct tcphdr *tcp, __u32 header, void *
 	return sum;
 }
 
+/* The sum of up to XKV_TCP_FRAME_MAX bytes. */
+static __always_inline __u64 bytes_sum(const __u8 *first, const void *end, __u32 len)
+{
+	const __u64 *word = (const __u64 *)first;
+	__u64 sum = 0;
+
+	for (__u32 i = 0; i < XKV_TCP_FRAME_MAX / 8; i++) {
+		if (i >= len / 8 || (const void *)(word + 1) > end)
+			break;
+		sum += HALVES(*word);
+		word++;
+	}
+	barrier_var(word);
+	return sum + HALVES(last_word((const __u8 *)word, end, len & 7));
+}
+
 /* ---- segments that are made ------------------------------------------------- */
 
 /* A segment to make in the place of another one, back to its sender. */

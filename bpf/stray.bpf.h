@@ -120,9 +120,11 @@ enum {
 
 /* An ICMP error that quotes a segment to a client. */
 struct told {
-	__be16 *check; /* its own checksum */
-	__be32 *seq;   /* that is quoted */
-	__u32 mtu;     /* limit of the packet size; 0 = another error */
+	__be16 *check;	/* its own checksum */
+	__be32 *seq;	/* that is quoted */
+	__u32 mtu;	/* limit of the packet size; 0 = another error */
+	__u32 off, len; /* where it is, and its bytes */
+	__u64 outer;	/* the sum of what its checksum covers outside of it */
 };
 
 static __always_inline bool quoted(struct segment *s, struct told *t, const struct packet *p,
@@ -144,8 +146,8 @@ static __always_inline bool told4(struct segment *s, struct told *t, struct pack
 	sent = (void *)(icmp + 1);
 	if ((void *)(sent + 1) > p->end || ip->version != 4 || ip->ihl != 5 ||
 	    ip->protocol != IPPROTO_ICMP || ip->frag_off & bpf_htons(IP_FRAGMENT) ||
-	    sent->version != 4 || sent->ihl != 5 || sent->protocol != IPPROTO_TCP ||
-	    sent->frag_off & bpf_htons(IP_OFFSET))
+	    fold(ip4_sum(ip)) != 0xffff || sent->version != 4 || sent->ihl != 5 ||
+	    sent->protocol != IPPROTO_TCP || sent->frag_off & bpf_htons(IP_OFFSET))
 		return false;
 	if (icmp->type != ICMP_UNREACHABLE && icmp->type != ICMP_TIME_OVER &&
 	    icmp->type != ICMP_PARAMETER)
@@ -153,6 +155,8 @@ static __always_inline bool told4(struct segment *s, struct told *t, struct pack
 	if (icmp->type == ICMP_UNREACHABLE && icmp->code == ICMP_TOO_LONG)
 		t->mtu = bpf_ntohl(icmp->rest) & 0xffff;
 	t->check = &icmp->check;
+	t->off = (void *)icmp - p->data;
+	t->len = bpf_ntohs(ip->tot_len) - sizeof(*ip);
 	p->ip4 = sent;
 	p->hosts.source[0] = sent->saddr;
 	p->hosts.dest[0] = sent->daddr;
@@ -171,6 +175,11 @@ static __always_inline bool told6(struct segment *s, struct told *t, struct pack
 	if (icmp->type == ICMP6_TOO_LONG)
 		t->mtu = bpf_ntohl(icmp->rest);
 	t->check = &icmp->check;
+	t->off = (void *)icmp - p->data;
+	t->len = bpf_ntohs(ip->payload_len);
+	__builtin_memcpy(p->hosts.source, &ip->saddr, sizeof(p->hosts.source));
+	__builtin_memcpy(p->hosts.dest, &ip->daddr, sizeof(p->hosts.dest));
+	t->outer = address_sum(p, IPPROTO_ICMPV6) + ip->payload_len;
 	p->ip6 = sent;
 	__builtin_memcpy(p->hosts.source, &sent->saddr, sizeof(p->hosts.source));
 	__builtin_memcpy(p->hosts.dest, &sent->daddr, sizeof(p->hosts.dest));
@@ -207,6 +216,17 @@ static __always_inline void obey_mtu(struct xkv_flow *f, const struct segment *s
 		f->mss = mss;
 }
 
+/* Is the checksum of an error right?  Else the kernel drops it. */
+__noinline int told_truly(struct xdp_md *ctx, __u32 off, __u32 len, __u64 outer)
+{
+	void *icmp = (void *)(long)ctx->data + (off & 127), *end = (void *)(long)ctx->data_end;
+
+	barrier_var(icmp);
+	if (len > XKV_TCP_FRAME_MAX || icmp + len > end)
+		return false;
+	return fold(outer + bytes_sum(icmp, end, len)) == 0xffff;
+}
+
 /* An error about a segment that was sent.  If it was a reply, the kernel also learns the limit. */
 __noinline int stray_error(struct xdp_md *ctx, struct segment *s)
 {
@@ -225,7 +245,11 @@ __noinline int stray_error(struct xdp_md *ctx, struct segment *s)
 		return 0;
 	key = s->key; /* kernel 6.1 takes no argument of a function */
 	f = bpf_map_lookup_elem(&xkv_flows, &key);
-	if (!f || !flow_lock(f))
+	if (!f)
+		return 0;
+	if (t.mtu && !told_truly(ctx, t.off, t.len, t.outer))
+		t.mtu = 0;
+	if (!flow_lock(f))
 		return 0;
 	old = *t.seq;
 	if (t.mtu && is_under_way(f, bpf_ntohl(old)))

@@ -238,22 +238,6 @@ __noinline int send_reply(struct xdp_md *ctx, struct xkv_flow *f, struct segment
 
 /* ---- from the client --------------------------------------------------------- */
 
-/* The sum of a payload that is too long for requests. */
-static __always_inline __u64 payload_sum(const __u8 *payload, const void *end, __u32 len)
-{
-	const __u64 *word = (const __u64 *)payload;
-	__u64 sum = 0;
-
-	for (__u32 i = 0; i < XKV_TCP_FRAME_MAX / 8; i++) {
-		if (i >= len / 8 || (const void *)(word + 1) > end)
-			break;
-		sum += HALVES(*word);
-		word++;
-	}
-	barrier_var(word);
-	return sum + HALVES(last_word((const __u8 *)word, end, len & 7));
-}
-
 /*
  * Copies the commands, and verifies the checksum of the segment.  SEGMENT_UNKNOWN: only the kernel
  * can verify it, since the segment is not in one piece, or was merged by GRO, which does not update
@@ -284,7 +268,7 @@ __noinline int load_text(struct xdp_md *ctx, struct segment *s, struct resp *r)
 		sum = copy_payload(r->text, payload, end, len);
 		r->text[(len / 8 & (XKV_REQUEST_WORDS - 1)) + 1] = 0;
 	} else {
-		sum = payload_sum(payload, end, len);
+		sum = bytes_sum(payload, end, len);
 	}
 	pseudo = s->address_sum + bpf_htons(s->header + len);
 	if (fold(sum + header_sum(tcp, s->header, end) + pseudo) == 0xffff)

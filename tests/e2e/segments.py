@@ -59,6 +59,14 @@ def too_long(packet, mtu):
         ip_header(dest, source, len(icmp), 58 if six else 1) + icmp
 
 
+def damaged(frame, damage):
+    """The frame with changed `bits` in the byte `at`; damage: both, or None."""
+    if damage is None:
+        return frame
+    at, bits = damage
+    return frame[:at] + bytes([frame[at] ^ bits]) + frame[at + 1:]
+
+
 class Segment:
     """One that has come, parsed."""
 
@@ -165,11 +173,7 @@ class Peer:
         Sends a segment whose numbers may be any; the peer's own stay.  `damage`: the bits to change
         in one byte of the frame.
         """
-        frame = self.frame(self.tcp(flags, data, **numbers), tos=tos)
-        if damage is not None:
-            at, bits = damage
-            frame = frame[:at] + bytes([frame[at] ^ bits]) + frame[at + 1:]
-        self.wire.send(frame)
+        self.wire.send(damaged(self.frame(self.tcp(flags, data, **numbers), tos=tos), damage))
 
     def emit_fragments(self, data, at):
         """Sends the next bytes in two fragments; the second begins behind `at` bytes of TCP."""
@@ -196,13 +200,16 @@ class Peer:
         self.wire.send(frame)
         self.seq = self.seq + len(data) & M32
 
-    def too_long(self, segment, mtu, seq=None):
-        """A router says of a segment that came that it is too long for the way from there on."""
+    def too_long(self, segment, mtu, seq=None, damage=None):
+        """
+        A router says of a segment that came that it is too long for the way from there on.
+        `damage`: as of emit().
+        """
         sent = segment.frame[14:]
         at = 40 if self.six else 20
         if seq is not None:
             sent = sent[:at + 4] + struct.pack("!I", seq & M32) + sent[at + 8:]
-        self.wire.send(SERVER_MAC + CLIENT_MAC + too_long(sent, mtu))
+        self.wire.send(damaged(SERVER_MAC + CLIENT_MAC + too_long(sent, mtu), damage))
 
     def send(self, data, flags=PSH | ACK, **more):
         """Sends the next bytes."""

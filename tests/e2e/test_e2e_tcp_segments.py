@@ -818,6 +818,26 @@ def test_who_knows_no_number_narrows_no_path(peer, daemon, grown, paths):
 
 
 @pytest.mark.parametrize("six", [False, True])
+def test_a_damaged_error_narrows_no_path(peer, daemon, grown, paths, six):
+    """The kernel drops it."""
+    p = peer(six=six)
+    with connected(daemon) as c:
+        assert c.ask("SET", "fits", b"f" * 1300) == b"+OK\r\n"
+    whole = bulk(b"f" * 1300)
+    p.ask("GET", "fits")
+    lost = p.answer(whole)
+    at = 54 if six else 34
+    # the error's checksum, its limit, what it quotes, and two bytes of the header before it
+    for place in (at + 2, at + 7, at + 12, 24 if six else 18, 33 if six else 29):
+        p.too_long(lost, 600, damage=(place, 4))
+    p.acknowledge()
+    grown()
+    p.ask("GET", "fits")
+    p.answer(whole)
+    grown(requests=1)
+
+
+@pytest.mark.parametrize("six", [False, True])
 def test_fragments(peer, grown, six):
     """The kernel puts them together, in its numbers; nothing is answered here from then on."""
     p = peer(six=six)
