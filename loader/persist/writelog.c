@@ -1295,12 +1295,33 @@ static int switch_and_wait(void)
 	return ret;
 }
 
+/*
+ * The walk has met changes, and one half of a transaction, perhaps, that the consumer has not
+ * written yet: the base must not be in force before it has.  A disk that is full does not take
+ * them, and nothing changes then.
+ */
+static int wait_for_changes(void)
+{
+	uint64_t head = feed_head(state.st);
+	int ret;
+
+	consumer_wake(state.consumer);
+	pthread_mutex_lock(&state.lock);
+	while (state.info.written < head && !state.full && !state.closing)
+		wait_until(&state.changed, monotonic_ns() + RETRY_NS);
+	ret = state.closing ? -ECANCELED : 0;
+	pthread_mutex_unlock(&state.lock);
+	return ret;
+}
+
 static void *rewrite_main(void *arg)
 {
 	int ret = switch_and_wait();
 
 	if (!ret)
 		ret = write_base();
+	if (!ret)
+		ret = wait_for_changes();
 	if (!ret)
 		ret = use_base();
 	if (ret)
