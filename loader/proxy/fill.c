@@ -154,10 +154,9 @@ static void fill_reply(struct link *l, struct request *r, const char *bytes, siz
 	outbox_append(&f->reply, bytes, len);
 	if (!end)
 		return;
-	f->bytes = f->reply.failed ? NULL : malloc(f->reply.bytes);
+	f->bytes = outbox_whole(&f->reply);
 	if (f->bytes)
-		f->value = value_parse(f->bytes,
-				       (size_t)(outbox_flatten(&f->reply, f->bytes) - f->bytes));
+		f->value = value_parse(f->bytes, f->reply.bytes);
 	outbox_free(&f->reply);
 	f->reply.failed = false;
 	if (is_right(f)) {

@@ -12,9 +12,9 @@
 
 struct spread {
 	struct passed *passed;
-	unsigned int left;	 /* replies to come, and one until all are sent */
-	const struct link *lost; /* NULL: none was */
-	char *reply;		 /* of those so far; owned */
+	unsigned int left; /* replies to come, and one until all are sent */
+	struct link *lost; /* NULL: none was */
+	char *reply;	   /* of those so far; owned */
 	size_t len;
 };
 
@@ -32,7 +32,7 @@ static void end(struct spread *s)
 	if (--s->left)
 		return;
 	if (s->lost)
-		r->kind->lost((struct link *)(uintptr_t)s->lost, r);
+		r->kind->lost(s->lost, r);
 	else
 		r->kind->reply(NULL, r, s->reply, s->len, true);
 	free(s->reply);
@@ -62,11 +62,9 @@ static void part_reply(struct link *l, struct request *r, const char *bytes, siz
 	outbox_append(&p->reply, bytes, len);
 	if (!is_end)
 		return;
-	whole = p->reply.failed ? NULL : malloc(p->reply.bytes);
-	len = p->reply.bytes;
+	whole = outbox_whole(&p->reply);
 	if (whole) {
-		outbox_flatten(&p->reply, whole);
-		merge(p->spread, whole, len);
+		merge(p->spread, whole, p->reply.bytes);
 	} else {
 		link_fail(l, "out of memory");
 		p->spread->lost = l;

@@ -19,12 +19,9 @@ static void question_reply(struct link *l, struct request *r, const char *bytes,
 	outbox_append(&q->reply, bytes, len);
 	if (!end)
 		return;
-	whole = q->reply.failed ? NULL : malloc(q->reply.bytes);
-	len = q->reply.bytes;
-	if (whole) {
-		outbox_flatten(&q->reply, whole);
-		v = value_parse(whole, len);
-	}
+	whole = outbox_whole(&q->reply);
+	if (whole)
+		v = value_parse(whole, q->reply.bytes);
 	if (v)
 		q->answer(l, v);
 	else

@@ -197,6 +197,15 @@ char *outbox_flatten(const struct outbox *o, char *to)
 	return to;
 }
 
+char *outbox_whole(const struct outbox *o)
+{
+	char *whole = o->failed ? NULL : malloc(o->bytes);
+
+	if (whole)
+		outbox_flatten(o, whole);
+	return whole;
+}
+
 void outbox_copy(struct outbox *to, const struct outbox *from)
 {
 	if (from->failed)

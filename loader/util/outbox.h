@@ -83,6 +83,9 @@ void outbox_splice(struct outbox *to, struct outbox *from);
 /* Copies all bytes to `to`, and returns the end of the copy. */
 char *outbox_flatten(const struct outbox *o, char *to);
 
+/* A copy of all bytes, for free().  NULL: no memory, also if it was missing before. */
+char *outbox_whole(const struct outbox *o);
+
 /*
  * Appends a copy of the bytes of `from`, which does not change.  Large chunks are not copied, but
  * shared.  If `from` has failed, `to` fails.
