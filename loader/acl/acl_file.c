@@ -11,6 +11,7 @@
 #include "acl.h"
 #include "database/commands.h"
 #include "database/database.h"
+#include "util/files.h"
 #include "util/log.h"
 #include "util/replace.h"
 
@@ -136,13 +137,13 @@ static void acl_file_read_line(struct reader *r, char *line, size_t len)
 
 static void acl_file_read_file(struct reader *r)
 {
-	FILE *file = fopen(r->path, "re");
+	FILE *file = file_open(r->path);
 	char *line = NULL;
 	size_t room = 0;
 	ssize_t len;
 
 	if (!file) {
-		complain(r, "Error loading ACLs, opening file '%s': %s", r->path, strerror(errno));
+		complain(r, "Error loading ACLs, opening file '%s': %s", r->path, file_error(errno));
 		return;
 	}
 	for (r->line = 1; (len = getline(&line, &room, file)) >= 0; r->line++)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "util/files.h"
 #include "util/text.h"
 
 #define MAX_ERRORS 20 /* of a file that are reported one by one */
@@ -97,7 +98,7 @@ static int cannot_read(const struct config_builder *b, const struct config_line 
 	char place[CONFIG_PLACE];
 
 	bad(err, "%s%scannot read %s: %s", config_place(b, at, place), at->line ? "include: " : "",
-	    path, strerror(-error));
+	    path, file_error(-error));
 	return error;
 }
 
@@ -145,7 +146,7 @@ static int config_read_into(struct config_builder *b, const char *path, struct s
 	if (b->file_count == CONFIG_MAX_FILES)
 		return bad(all, "%s%s: more than %d files: do they include each other?",
 			   config_place(b, &outer, place), path, CONFIG_MAX_FILES);
-	in = fopen(path, "re");
+	in = file_open(path);
 	if (!in)
 		return cannot_read(b, &outer, path, -errno, all);
 	b->file[b->file_count] = strdup(path);

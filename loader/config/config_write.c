@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
+#include "util/files.h"
 #include "util/replace.h"
 #include "util/text.h"
 
@@ -192,7 +193,7 @@ static int check_new(const char *temporary, const char *path, char *err, size_t 
 int config_rewrite(const struct config *cfg, const char *path, const char *users, char *err,
 		   size_t err_len)
 {
-	FILE *in = fopen(path, "re");
+	FILE *in = file_open(path);
 	struct replacement r = { .out = NULL };
 	int ret = in ? replace_begin(&r, path) : -errno;
 

@@ -22,6 +22,7 @@
 
 #include "relay.h"
 #include "util/clock.h"
+#include "util/files.h"
 #include "util/handed.h"
 #include "util/log.h"
 #include "util/thread.h"
@@ -723,10 +724,10 @@ static struct MHD_Daemon *daemon_new(struct http *h, const struct MHD_OptionItem
 /* A file of PEM, malloc()ed; NULL with errno. */
 static char *read_pem(const char *path)
 {
-	FILE *file = fopen(path, "re");
+	FILE *file = file_open(path);
 	char *text = file ? calloc(1, PEM_MAX + 1) : NULL;
 	size_t len = text ? fread(text, 1, PEM_MAX, file) : 0;
-	int error = !len && !errno ? ENODATA : errno;
+	int error = text && !ferror(file) ? ENODATA : errno;
 
 	if (file)
 		fclose(file);
@@ -755,7 +756,7 @@ static int start_with_tls(struct http *h, const struct config *cfg, char *err, s
 
 	if (!key)
 		snprintf(err, err_len, "http-tls: cannot read %s: %s",
-			 cert ? cfg->tls_key_file : cfg->tls_cert_file, strerror(errno));
+			 cert ? cfg->tls_key_file : cfg->tls_cert_file, file_error(errno));
 	else if (!(h->daemon = daemon_new(h, tls)))
 		snprintf(err, err_len, "http-tls: %s and %s are no certificate and its key",
 			 cfg->tls_cert_file, cfg->tls_key_file);

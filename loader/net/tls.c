@@ -13,6 +13,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "util/files.h"
+
 #if defined(OPENSSL_VERSION_NUMBER) && OPENSSL_VERSION_NUMBER < 0x30000000L
 #error "xkvd needs OpenSSL 3.0 or newer"
 #endif
@@ -169,12 +171,26 @@ static int give_password(char *buffer, int size, int writing, void *arg)
 	return (int)len;
 }
 
+/* OpenSSL would wait for a FIFO.  That there is no such file it reports itself. */
+static bool tls_file_ends(const char *path, char *err, size_t err_len)
+{
+	FILE *file = file_open(path);
+
+	if (!file && errno == EINVAL)
+		return fails(err, err_len, "Failed to load %s: %s", path, file_error(errno));
+	if (file)
+		fclose(file);
+	return true;
+}
+
 static bool load_certificate(SSL_CTX *ctx, const char *cert_file, const char *key_file,
 			     const char *pass, char *err, size_t err_len)
 {
 	char *password = (char *)(uintptr_t)pass;
 	int ok;
 
+	if (!tls_file_ends(cert_file, err, err_len) || !tls_file_ends(key_file, err, err_len))
+		return false;
 	SSL_CTX_set_default_passwd_cb(ctx, give_password);
 	SSL_CTX_set_default_passwd_cb_userdata(ctx, password);
 	if (SSL_CTX_use_certificate_chain_file(ctx, cert_file) != 1)
@@ -196,6 +212,8 @@ static bool load_authorities(SSL_CTX *ctx, const struct config *cfg, char *err, 
 	};
 
 	SSL_CTX_set_verify(ctx, modes[cfg->tls_auth_clients], NULL);
+	if (file[0] && !tls_file_ends(file, err, err_len))
+		return false;
 	if ((file[0] || dir[0]) &&
 	    SSL_CTX_load_verify_locations(ctx, file[0] ? file : NULL, dir[0] ? dir : NULL) != 1)
 		return fails(err, err_len, "Failed to configure CA certificate(s) file/directory");
@@ -204,8 +222,13 @@ static bool load_authorities(SSL_CTX *ctx, const struct config *cfg, char *err, 
 
 static bool load_dh_params(SSL_CTX *ctx, const char *path, char *err, size_t err_len)
 {
-	BIO *file = BIO_new_file(path, "r");
-	EVP_PKEY *params = file ? PEM_read_bio_Parameters(file, NULL) : NULL;
+	BIO *file;
+	EVP_PKEY *params;
+
+	if (!tls_file_ends(path, err, err_len))
+		return false;
+	file = BIO_new_file(path, "r");
+	params = file ? PEM_read_bio_Parameters(file, NULL) : NULL;
 
 	BIO_free(file);
 	if (params && SSL_CTX_set0_tmp_dh_pkey(ctx, params) == 1)
@@ -305,6 +328,8 @@ static bool load_upstream(SSL_CTX *ctx, const struct config *cfg, char *err, siz
 	const char *ca = cfg->upstream_ca_cert_file, *cert = cfg->upstream_cert_file;
 
 	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+	if (ca[0] && !tls_file_ends(ca, err, err_len))
+		return false;
 	if (ca[0] ? SSL_CTX_load_verify_locations(ctx, ca, NULL) != 1
 		  : SSL_CTX_set_default_verify_paths(ctx) != 1)
 		return fails(err, err_len, "Failed to load upstream-ca-cert-file: %s", ca);

@@ -15,6 +15,7 @@
 #include "config/config.h"
 #include "upstream/ask.h"
 #include "util/clock.h"
+#include "util/files.h"
 #include "util/log.h"
 
 #define RETRY_FIRST   0.05 /* seconds; doubled up to: */
@@ -115,7 +116,7 @@ void node_pulse(struct node *n)
 bool node_password(const char *path, struct upstream_address *a)
 {
 	char line[sizeof(a->password) + 1] = "";
-	FILE *f = fopen(path, "re");
+	FILE *f = file_open(path);
 	bool ok = f && fgets(line, sizeof(line), f) && strcspn(line, "\r\n");
 
 	if (f && !ok)
@@ -151,7 +152,7 @@ void node_connect(struct node *n)
 
 	ev_timer_stop(x->worker->loop, &n->retry);
 	if (path[0] && !node_password(path, &n->address))
-		log_repeated("upstream-password-file %s: %s", path, strerror(errno));
+		log_repeated("upstream-password-file %s: %s", path, file_error(errno));
 	if (x->address.master[0]) {
 		sentinel_ask(&x->sentinel);
 		return;

@@ -5,9 +5,20 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Writes all of it at this offset.  0 or -errno. */
 int file_write(int fd, const char *bytes, size_t len, uint64_t at);
+
+/*
+ * Opens a file that an operator names, to read it from its beginning to its end: a regular file, or
+ * what a shell makes of <(COMMAND).  A named FIFO or a device might never end, and would hold up
+ * a start, or all clients: NULL, and file_error() has the words for `errno`.
+ */
+FILE *file_open(const char *path);
+
+/* Why a file could not be opened or read. */
+const char *file_error(int error);
 
 #define FILE_WHOLE UINT64_MAX
 

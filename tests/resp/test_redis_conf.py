@@ -142,6 +142,28 @@ def test_errors_of_included_files(tmp_path):
     assert f"{part}:1: {part}: more than 64 files: do they include each other?" in said
 
 
+def test_what_would_never_end(tmp_path):
+    """A FIFO or a device instead of a file is an error; <(COMMAND) of a shell is taken."""
+    fifo, main = tmp_path / "fifo", tmp_path / "redis.conf"
+    os.mkfifo(fifo)
+    for end in fifo, "/dev/zero":
+        main.write_text(f"include {end}\n")
+        assert check(main) == (1, f"xkvd: {main}:1: include: cannot read {end}: "
+                                  "it is no regular file\n")
+        assert check(end) == (1, f"xkvd: cannot read {end}: it is no regular file\n")
+    main.write_text("include /dev/null\n")
+    assert check(main)[0] == 0
+    given = run("bash", "-c", f"{BUILD}/xkvd --check-config <(echo timeout x)", check=False)
+    assert given.returncode == 1 and ":1: timeout: " in given.stderr
+    tls = "tls-port 6390\ntls-auth-clients no\n"
+    for lines in (f"aclfile {fifo}", f"{tls}tls-cert-file {fifo}\ntls-key-file {fifo}",
+                  f"save ''\nupstream redis://127.0.0.1\nupstream-password-file {fifo}",
+                  f"save ''\nupstream rediss://127.0.0.1\nupstream-ca-cert-file {fifo}"):
+        main.write_text(lines + "\n")
+        status, said = check(main)
+        assert status == 1 and ("no regular file" in said or "password-file" in said), said
+
+
 def test_a_directory_among_included_files(tmp_path):
     """It is opened like a file; only the read fails."""
     main, parts = tmp_path / "redis.conf", tmp_path / "conf.d"
