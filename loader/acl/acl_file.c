@@ -143,7 +143,8 @@ static void acl_file_read_file(struct reader *r)
 	ssize_t len;
 
 	if (!file) {
-		complain(r, "Error loading ACLs, opening file '%s': %s", r->path, file_error(errno));
+		complain(r, "Error loading ACLs, opening file '%s': %s", r->path,
+			 file_error(errno));
 		return;
 	}
 	for (r->line = 1; (len = getline(&line, &room, file)) >= 0; r->line++)

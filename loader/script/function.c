@@ -180,6 +180,8 @@ static bool function_read_line(char *line, size_t len, char **engine, char **nam
 		*name = word + 5;
 		name_len = word_len - 5;
 	}
+	if (memchr(*engine, '\0', engine_len) || (*name && memchr(*name, '\0', name_len)))
+		more = -1; /* "l\x00": what is behind it would be lost */
 	if (more < 0)
 		snprintf(error, size, "ERR Invalid library metadata");
 	else if (!*name)
@@ -203,7 +205,7 @@ static size_t function_take_line(const struct resp_arg *text, char line[LINE_MAX
 		snprintf(error, size, "ERR Missing library metadata");
 		return 0;
 	}
-	if (!len || len >= LINE_MAX_BYTES) {
+	if (!len || len >= LINE_MAX_BYTES || memchr(text->ptr, '\0', len)) {
 		snprintf(error, size, "ERR Invalid library metadata");
 		return 0;
 	}

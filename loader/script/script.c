@@ -188,7 +188,7 @@ static bool take_shebang(struct resp_arg *text, unsigned int *flags, char *error
 		return true;
 	end = memchr(text->ptr, '\n', text->len);
 	len = end ? (size_t)(end - text->ptr) : text->len;
-	if (!end || len >= sizeof(line)) {
+	if (!end || len >= sizeof(line) || memchr(text->ptr, '\0', len)) {
 		snprintf(error, error_len, "ERR Invalid script shebang");
 		return false;
 	}

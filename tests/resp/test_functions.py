@@ -29,6 +29,7 @@ LINES = [
     "#!lua name=a name=b", "#!lua name=", "#!LUA NAME=a", '#!lua "name=a"', '#!lua "name=a',
     "#!lua", "#! lua name=a", "#!js name=a", "#!lua name=a flags=x", "#!lua name",
     "#!lua name=a-b", "lua", "", "#!lua name=" + "a" * 200,
+    "#!lua name=a\0", "#!lua name=a\0b", "#!lua\0 name=a",
 ]
 LIBRARY = r"""#!lua name=lib
 local n = 0

@@ -20,6 +20,8 @@ test_same_replies = replies_test({
         EVAL '#!lua x\nreturn 1' 0
         EVAL '#!lua "flags=no-writes"\nreturn 1' 0
         EVAL '#!lua "flags=no-writes\nreturn 1' 0
+        EVAL "#!lua\x00\nreturn 1" 0
+        EVAL "#!lua flags=no-writes\x00x\nreturn 1" 0
         EVAL '#!lua\nx=' 0
         EVAL '#!lua\n\nerror("x")' 0
         EVAL '# comment\nreturn 1' 0
