@@ -1168,18 +1168,20 @@ static int name_increment(struct manifest *next)
 	return manifest_add(next, name, state.base_incr, 'i');
 }
 
-/* Removes the files that the log does not need, and their lines. */
+/* Removes the files that the log does not need, and their lines.  What stays is tried next time. */
 static int remove_history(void)
 {
 	struct manifest *m = &state.manifest;
 	unsigned int kept = 0;
 
 	for (unsigned int i = 0; i < m->count; i++) {
-		if (m->file[i].type != 'h')
-			m->file[kept++] = m->file[i];
-		else if (unlinkat(state.dir_fd, m->file[i].name, 0) && errno != ENOENT)
+		if (m->file[i].type == 'h' &&
+		    (!unlinkat(state.dir_fd, m->file[i].name, 0) || errno == ENOENT))
+			continue;
+		if (m->file[i].type == 'h')
 			log_warning("%s/%s is not needed any more and cannot be removed: %s",
 				    state.path, m->file[i].name, strerror(errno));
+		m->file[kept++] = m->file[i];
 	}
 	if (kept == m->count)
 		return 0;

@@ -881,6 +881,18 @@ def test_a_sync_that_fails_gets_a_new_base(xkvd):
     assert d.redis().mget("before", "key", "probe") == [b"1"] * 3
 
 
+def test_a_file_that_could_not_be_removed_is_removed_later(xkvd):
+    d = xkvd(*OPTIONS)
+    client = d.redis()
+    with injected(d, "unlinkat:error=EIO"):
+        client.bgrewriteaof()
+        wait_for(lambda: client.info("persistence")["aof_rewrites"] == 2, 20)
+        wait_for(lambda: "is not needed any more and cannot be removed" in d.log(), 20)
+    assert len(increments(d)) == 2
+    client.bgrewriteaof()
+    wait_for(lambda: len(increments(d)) == 1, 20)
+
+
 def test_a_write_that_fails_is_repeated(xkvd):
     d = xkvd(*OPTIONS)
     client = d.redis()
