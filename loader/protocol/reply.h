@@ -64,7 +64,7 @@ void reply_text(struct reply *r, const char *text);
 /* Text for people: a verbatim string in RESP3, a bulk string in RESP2. */
 void reply_verbatim(struct reply *r, const char *text, size_t len);
 /* A big number in RESP3, its text in RESP2; line ends in the text become blanks. */
-void reply_big_number(struct reply *r, const char *text);
+void reply_big_number(struct reply *r, const char *text, size_t len);
 void reply_null(struct reply *r);
 /* Instead of an array. */
 void reply_null_array(struct reply *r);

@@ -165,14 +165,13 @@ void reply_verbatim(struct reply *r, const char *text, size_t len)
 	append(r, "\r\n", 2);
 }
 
-void reply_big_number(struct reply *r, const char *text)
+void reply_big_number(struct reply *r, const char *text, size_t len)
 {
-	if (r->protocol < PROTOCOL_RESP3) {
-		reply_text(r, text);
-		return;
-	}
-	append(r, "(", 1);
-	for (; *text; text++)
+	if (r->protocol < PROTOCOL_RESP3)
+		typed_number(r, '$', (int64_t)len);
+	else
+		append(r, "(", 1);
+	for (; len; text++, len--)
 		append(r, *text == '\r' || *text == '\n' ? " " : text, 1);
 	append(r, "\r\n", 2);
 }

@@ -696,6 +696,7 @@ static int describe_error(lua_State *L)
 {
 	lua_Debug at;
 	const char *text;
+	int last = 2;
 
 	if (!lua_istable(L, 1)) {
 		text = lua_isnil(L, 1) ? "nil" : lua_tostring(L, 1);
@@ -704,7 +705,9 @@ static int describe_error(lua_State *L)
 		lua_setfield(L, -2, "err");
 		lua_replace(L, 1);
 	}
-	for (int level = 1; level <= 2 && lua_getstack(L, level, &at); level++) {
+	if (lua_getstack(L, 1, &at) && lua_is_comparison(L, &at))
+		last++; /* Lua's own sort() has no such call */
+	for (int level = 1; level <= last && lua_getstack(L, level, &at); level++) {
 		if (!lua_getinfo(L, "Sl", &at) || *at.what == 'C')
 			continue;
 		lua_pushstring(L, at.source);

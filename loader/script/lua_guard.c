@@ -94,6 +94,14 @@ static int compare(lua_State *L)
 	return 1;
 }
 
+bool lua_is_comparison(lua_State *L, lua_Debug *at)
+{
+	bool is = lua_getinfo(L, "f", at) && lua_tocfunction(L, -1) == compare;
+
+	lua_pop(L, 1);
+	return is;
+}
+
 static int guard_sort(lua_State *L)
 {
 	luaL_checktype(L, 1, LUA_TTABLE);

@@ -89,6 +89,8 @@ bool lua_collect(lua_State *L, int step);
 void lua_check_writable(lua_State *L, int index);
 /* Puts guards before functions of the libraries, which are globals (lua_guard.c). */
 void lua_guard_libraries(lua_State *L);
+/* Is this call a comparison of table.sort() by its guard? */
+bool lua_is_comparison(lua_State *L, lua_Debug *at);
 /*
  * Replaces the pattern functions of the global `string` by ones that check the clock
  * (lua_pattern.c).

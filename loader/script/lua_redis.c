@@ -90,6 +90,14 @@ static void reply_verbatim_field(lua_State *L, struct reply *r)
 	lua_pop(L, 1);
 }
 
+static void reply_number_field(lua_State *L, struct reply *r)
+{
+	size_t len;
+	const char *text = lua_tolstring(L, -1, &len);
+
+	reply_big_number(r, text, len);
+}
+
 /* A status; line ends in it become blanks. */
 static void reply_line(lua_State *L, struct reply *r)
 {
@@ -112,7 +120,7 @@ static void reply_table(lua_State *L, struct reply *r, int depth)
 	} else if (has_field(L, "set", LUA_TTABLE)) {
 		reply_lua_map(L, r, false, depth);
 	} else if (has_field(L, "big_number", LUA_TSTRING)) {
-		reply_big_number(r, lua_tostring(L, -1));
+		reply_number_field(L, r);
 	} else if (has_field(L, "verbatim_string", LUA_TTABLE)) {
 		reply_verbatim_field(L, r);
 	} else {

@@ -117,6 +117,9 @@ return {double=3}
 return {set={a=true}}
 return {map={a=1}}
 return {big_number='123'}
+return {big_number='1\0002'}
+return {big_number='1\r\n2'}
+table.sort({1,'a'})
 return {verbatim_string={format='txt',string='hi'}}
 redis.setresp(3) return redis.call('get','none')
 redis.setresp(3) return true
