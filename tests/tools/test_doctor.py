@@ -390,8 +390,8 @@ def test_certificates(tmp_path, days, grade, value):
     """`openssl ca` makes one that has ended."""
     if not shutil.which("openssl"):
         pytest.skip("openssl is not installed")
-    start = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=days - 1000)
-    end = start + datetime.timedelta(days=1000)
+    end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=days, hours=12)
+    start = end - datetime.timedelta(days=1000)
     key, request, cert = (tmp_path / name for name in ("a.key", "a.csr", "a.crt"))
     run("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
         "-keyout", key, "-out", request, "-subj", "/CN=xkv")
