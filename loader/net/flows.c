@@ -10,15 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <bpf/bpf.h>
 
+#include "net/sock_diag.h"
 #include "util/address.h"
 #include "util/clock.h"
 
 #define ROUNDS_FIRST 2 /* who sends fewer commands is not worth a flow */
 /* after its close, a connection may have segments in the network for as long: twice the MSL */
 #define LINGER_S 65
+/* ... but most clients close first, and after as long the kernel has no socket any more */
+#define SETTLE_S 2
+/* each takes some 10 us, so that no second has to take all of them */
+#define TENDED_MAX    1024
+#define TENDED_BY_END 2
 
 /* A flow whose connection is closed, and which was used. */
 struct ended {
@@ -26,19 +33,23 @@ struct ended {
 	struct xkv_flow_key key;
 	uint32_t owner;
 	uint64_t id;
+	bool findable;
 	double since;
 	uint32_t moved; /* changes with each segment that passes */
 };
 
+STAILQ_HEAD(ended_list, ended);
+
 struct flows {
 	pthread_mutex_t making; /* of flows: by workers that have their own locks only */
 	int map;
+	int diag; /* owned; -1 without */
 	struct xkv_owner *owners;
 	uint32_t *unused; /* places of owners; owned */
 	unsigned int unused_count, count;
 	uint64_t last_id;
-	unsigned int missed;		      /* calls of flows_missed(), and one */
-	STAILQ_HEAD(ended_list, ended) ended; /* the oldest first; owned */
+	unsigned int missed;		       /* calls of flows_missed(), and one */
+	struct ended_list settling, lingering; /* the oldest first; owned */
 };
 
 /* Of the flow between these ports, 0 = there is none. */
@@ -78,7 +89,7 @@ static void flows_adopt(struct flows *all)
 		e->id = id_of(all, &key);
 		e->since = monotonic_seconds();
 		still_moves(all, e);
-		STAILQ_INSERT_TAIL(&all->ended, e, link);
+		STAILQ_INSERT_TAIL(&all->lingering, e, link);
 		all->count++;
 		last = &e->key;
 	}
@@ -97,10 +108,12 @@ struct flows *flows_new(int map, struct xkv_owner *owners)
 	}
 	pthread_mutex_init(&all->making, NULL);
 	all->map = map;
+	all->diag = sock_diag_open();
 	all->owners = owners;
 	all->missed = 1;
 	all->last_id = monotonic_ns() << 8; /* none that an earlier xkvd has used */
-	STAILQ_INIT(&all->ended);
+	STAILQ_INIT(&all->settling);
+	STAILQ_INIT(&all->lingering);
 	for (uint32_t i = XKV_OWNERS_MAX - 1; i > 0; i--)
 		all->unused[all->unused_count++] = i;
 	for (uint32_t i = 1; i < XKV_OWNERS_MAX; i++)
@@ -115,10 +128,13 @@ void flows_free(struct flows *all)
 
 	if (!all)
 		return;
-	while ((e = STAILQ_FIRST(&all->ended))) {
-		STAILQ_REMOVE_HEAD(&all->ended, link);
+	STAILQ_CONCAT(&all->settling, &all->lingering);
+	while ((e = STAILQ_FIRST(&all->settling))) {
+		STAILQ_REMOVE_HEAD(&all->settling, link);
 		free(e);
 	}
+	if (all->diag >= 0)
+		close(all->diag);
 	pthread_mutex_destroy(&all->making);
 	free(all->unused);
 	free(all);
@@ -193,6 +209,7 @@ static void make(struct flows *all, struct flow *f, int fd)
 		return; /* there are too many: this one goes on as it is */
 	f->owner = flow.owner;
 	f->id = all->last_id = flow.id;
+	f->findable = sock_find(all->diag, &f->key) == SOCK_THERE;
 	memset(&all->owners[f->owner], 0, sizeof(all->owners[f->owner]));
 	all->unused_count--;
 	all->count++;
@@ -280,6 +297,50 @@ static void flows_forget(struct flows *all, const struct xkv_flow_key *key, uint
 		all->unused[all->unused_count++] = owner;
 }
 
+/*
+ * Will the kernel send nothing more in the numbers of a flow?  It may while it has a socket: a FIN
+ * that is not acknowledged, or, if xkvd has closed first, acknowledgements in TIME_WAIT.
+ */
+static bool is_over(const struct flows *all, struct ended *e, bool lingered)
+{
+	if (id_of(all, &e->key) != e->id)
+		return true;
+	if (e->findable)
+		return sock_find(all->diag, &e->key) == SOCK_NONE;
+	return !still_moves(all, e) && lingered;
+}
+
+/* Looks at the oldest one of a list, if it has been there for some time. */
+static bool tend_one(struct flows *all, struct ended_list *list, double wait)
+{
+	double now = monotonic_seconds();
+	struct ended *e = STAILQ_FIRST(list);
+
+	if (!e || now - e->since <= wait)
+		return false;
+	STAILQ_REMOVE_HEAD(list, link);
+	if (is_over(all, e, list == &all->lingering)) {
+		flows_forget(all, &e->key, e->id, e->owner);
+		free(e);
+	} else {
+		e->since = now;
+		STAILQ_INSERT_TAIL(&all->lingering, e, link);
+	}
+	return true;
+}
+
+static void tend(struct flows *all, unsigned int most)
+{
+	while (most-- && (tend_one(all, &all->settling, SETTLE_S) ||
+			  tend_one(all, &all->lingering, LINGER_S)))
+		;
+}
+
+void flows_tend(struct flows *all)
+{
+	tend(all, TENDED_MAX);
+}
+
 void flow_end(struct flows *all, struct flow *f)
 {
 	struct ended *e;
@@ -294,28 +355,12 @@ void flow_end(struct flows *all, struct flow *f)
 		e->key = f->key;
 		e->owner = f->owner;
 		e->id = f->id;
+		e->findable = f->findable;
 		e->since = monotonic_seconds();
-		still_moves(all, e);
-		STAILQ_INSERT_TAIL(&all->ended, e, link);
+		STAILQ_INSERT_TAIL(&all->settling, e, link);
 	} /* else its place is lost until the next start */
 	f->owner = 0;
-}
-
-void flows_tend(struct flows *all)
-{
-	double now = monotonic_seconds();
-	struct ended *e;
-
-	while ((e = STAILQ_FIRST(&all->ended)) && now - e->since > LINGER_S) {
-		STAILQ_REMOVE_HEAD(&all->ended, link);
-		if (still_moves(all, e)) {
-			e->since = now;
-			STAILQ_INSERT_TAIL(&all->ended, e, link);
-			continue;
-		}
-		flows_forget(all, &e->key, e->id, e->owner);
-		free(e);
-	}
+	tend(all, TENDED_BY_END);
 }
 
 /* ---- what was done there ------------------------------------------------------ */

@@ -34,6 +34,7 @@ struct flow {
 	uint64_t id;
 	unsigned int rounds;  /* in which it could have been answered there, before it is made */
 	bool unfit;	      /* the driver does not see this connection */
+	bool findable;	      /* the kernel finds its socket by its addresses */
 	unsigned int checked; /* the count of flows_missed() when nothing was held out of order */
 	struct xkv_flow_key key;
 };
@@ -66,7 +67,7 @@ uint64_t flow_requests(const struct flows *all, const struct flow *f);
 /* What it has answered then: enum xkv_tcp_command. */
 uint32_t flow_last(const struct flows *all, const struct flow *f);
 
-/* Every second: forgets flows whose connections have been closed for long. */
+/* Every second: forgets flows of closed connections that the kernel has forgotten, too. */
 void flows_tend(struct flows *all);
 /* Connections that may be answered in the driver now, and flows that there are. */
 unsigned int flows_armed(const struct flows *all);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 16
+# tests/run: seconds 20
 # tests/run: timeout 900
 """The driver answers over TCP, and connections come and go, by thousands, or xkvd does."""
 import contextlib
@@ -13,7 +13,8 @@ import time
 
 import pytest
 from conftest import LONG, SERVER, SERVER6, Working, in_long, wait_for
-from test_e2e_tcp import ON, answered, connected, encode, figures, warm
+from segments import ACK, FIN, RST, Peer, neighbours
+from test_e2e_tcp import ON, Connection, answered, connected, encode, figures, warm
 
 FLOWS_MAX = 16384
 RESET = struct.pack("ii", 1, 0)
@@ -84,6 +85,49 @@ def test_reconnecting(xkvd):
     with connected(d) as c:
         warm(c)
         assert answered(d, lambda: [c.ask("PING") for _ in range(20)]) == 20
+
+
+@pytest.fixture
+def link_local(bed):
+    """Addresses that the kernel looks up only together with an interface; the server's."""
+    ends = [("server", "fe80::1/64", "xkv0"), ("client", "fe80::2/64", "xkv1")]
+    for side, address, dev in ends:
+        bed.run(side, "ip", "address", "add", address, "dev", dev, "nodad")
+    with bed.inside("client"):
+        index = socket.if_nametoindex("xkv1")
+    yield "fe80::1", 6379, 0, index
+    for side, address, dev in ends:
+        bed.run(side, "ip", "address", "del", address, "dev", dev)
+
+
+def test_flows_end_with_their_sockets(xkvd, link_local):
+    """Those whose kernel may still repeat something, in its numbers, are kept."""
+    d = xkvd(*ON)
+    neighbours(d.bed)
+    sock = d.bed.socket("client", socket.AF_INET6, socket.SOCK_STREAM)
+    sock.connect(link_local)
+    with connected(d) as c, contextlib.closing(Connection(sock)) as local, connected(d) as other:
+        for closed in c, local:  # TIME_WAIT of the server
+            warm(closed)
+            other.ask("CLIENT", "KILL", "ID", closed.ask("CLIENT", "ID")[1:-2])
+            assert closed.sock.recv(1) == b""
+    with Peer(d.bed) as p:
+        p.open().warm()
+        p.send(b"", FIN | ACK)
+        while not p.next().flags & FIN:  # which it never acknowledges
+            pass
+        p.emit(RST, seq=p.seq + 1)  # not exact: the kernel asks whether that is true
+        for host, reset in (SERVER, False), (SERVER, True), (SERVER6, False):
+            with connected(d, host) as c:
+                warm(c)
+                if reset:
+                    c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        assert figures(d)["requests"] >= 6
+        wait_for(lambda: figures(d)["flows"] <= 3, 30, "the others are gone")
+        assert figures(d)["flows"] == 3
+        p.reset()
+    if LONG:
+        wait_for(lambda: not figures(d)["flows"], 100, "in the end all are gone")
 
 
 @pytest.mark.seconds(600)

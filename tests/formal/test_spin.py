@@ -118,6 +118,8 @@ SOUND = [
     Case("TCP, half a command", "tcp", TCP_HALF),
     Case("TCP, fragments", "tcp", TCP_FRAGMENTS),
     Case("TCP, a narrow path", "tcp", TCP_PATH),
+    Case("close", "close", []),
+    Case("close, copies", "close", ["COPIES=1"]),
 
     Case("proxy", "proxy", []),
     Case("proxy, fills of others", "proxy", FILLS_OF_OTHERS),
@@ -165,6 +167,7 @@ SOUND = [
 
 def without(switch, finds, who, model="entry"):
     prefix = {"txn": "transactions: ", "tcp": "TCP: ", "locks": "locks: ",
+              "close": "close: ",
               "proxy": "proxy: ", "cut": "cut: ", "durable": "log: "}.get(model, "")
     name = prefix + switch
     return Case(name, model, who + switch.split(), finds)
@@ -254,6 +257,10 @@ BROKEN = [
     without("NO_TRIM", "hung", TCP_PATH, "tcp"),
     without("QUOTED_AS_SENT", "hung", TCP_PATH, "tcp"),
     without("NOT_OBEYED", "hung", TCP_PATH, "tcp"),
+    without("END_EARLY", "acks_unsent hung", [], "close"),
+    without("IGNORE_TIME_WAIT", "acks_unsent hung", [], "close"),
+    without("END_BY_PORTS", "acks_unsent hung", [], "close"),
+    without("KEEP_AT_SYN", "acks_unsent hung", [], "close"),
     without("NO_DROP", "stale", [], "proxy"),
     without("NO_OVERTAKING", "stale", [], "proxy"),
     without("NO_GUARD", "stale", [], "proxy"),
@@ -313,7 +320,7 @@ QUICK = {"OWN_LIST_ONLY",
          "locks", "locks: NOT_BEHIND", "locks: KEEP_OWN", "locks: OWN_ONLY", "locks: NO_FLUSH",
          "TCP", "TCP: NO_POSITION", "TCP: NO_REPEAT",
          "TCP, half a command", "TCP, a narrow path", "TCP: ADVANCE_FIRST", "TCP: PUBLISH_HALF",
-         "TCP: NO_TRIM", "TCP: QUOTED_AS_SENT",
+         "TCP: NO_TRIM", "TCP: QUOTED_AS_SENT", "close", "close: IGNORE_TIME_WAIT",
          "two transactions", "transaction, interrupted", "transactions: NO_VALIDATION",
          "transactions: VALIDATE_FIRST", "transactions: NO_SLOT_LOCK",
          "transactions: NO_UNRESERVE", "transactions: NO_ODD_CHECK_AGAIN",
