@@ -100,8 +100,6 @@ void guards_release(struct proxy *x, struct guards *g);
 
 void cache_rules_init(struct proxy *x);
 void cache_rules_free(struct proxy *x);
-/* The rule about this key; NULL: there is none. */
-struct cache_rule *cache_rule_of(const struct proxy *x, const struct resp_arg *key);
 /* Is this a key that is to be cached?  *rule is the one about it, or NULL. */
 bool cache_wants(const struct proxy *x, const struct resp_arg *key, struct cache_rule **rule);
 

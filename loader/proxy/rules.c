@@ -62,7 +62,7 @@ void cache_rules_free(struct proxy *x)
 	free(x->rules.rule);
 }
 
-struct cache_rule *cache_rule_of(const struct proxy *x, const struct resp_arg *key)
+static struct cache_rule *rule_of(const struct proxy *x, const struct resp_arg *key)
 {
 	for (unsigned int i = 0; i < x->rules.count; i++) {
 		struct cache_rule *rule = &x->rules.rule[i];
@@ -75,7 +75,7 @@ struct cache_rule *cache_rule_of(const struct proxy *x, const struct resp_arg *k
 
 bool cache_wants(const struct proxy *x, const struct resp_arg *key, struct cache_rule **rule)
 {
-	*rule = cache_rule_of(x, key);
+	*rule = rule_of(x, key);
 	return x->tracks && key->len <= XKV_LONG_KEY_MAX && !x->rules.failed &&
 	       (*rule ? !(*rule)->no : !x->rules.only);
 }

@@ -230,17 +230,12 @@ bool memory_is_short(uint64_t more)
 	return memory_is_short_below("", more);
 }
 
-uint64_t memory_whole_below(const char *root)
+uint64_t memory_whole(void)
 {
 	bytes least = UNLIMITED;
 
-	look(root, 0, &least);
+	look("", 0, &least);
 	return least;
-}
-
-uint64_t memory_whole(void)
-{
-	return memory_whole_below("");
 }
 
 /* A machine with more than 1,024 CPUs does not fit a cpu_set_t: then there are enough. */

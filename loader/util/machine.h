@@ -27,8 +27,7 @@ uint64_t memory_whole(void);
 /* CPUs that this process may run on (taskset, cpusets): 1 or more. */
 unsigned int cpus_usable(void);
 
-/* Memory, with files of /proc and cgroups below the directory `root`: for tests. */
+/* With files of /proc and cgroups below the directory `root`: for tests. */
 bool memory_is_short_below(const char *root, uint64_t more);
-uint64_t memory_whole_below(const char *root);
 
 #endif
