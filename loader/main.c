@@ -84,6 +84,7 @@ struct xkvd {
 	bool settled;		 /* nothing is left to be carried over */
 	bool resumed;		 /* the write log goes on where it ended */
 	bool fresh;		 /* the store is new, or has never served a request */
+	bool loads;		 /* ... and is being filled, while clients are served */
 	uint64_t replies_seen;	 /* by main_is_busy() */
 };
 
@@ -426,16 +427,16 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 }
 
 /* Loads the write log, if there is one and it has to be read.  -ENOENT: there is none. */
-static int load_log(struct xkvd *x, char *err)
+static int load_log(struct xkvd *x, const struct config *cfg, char *err)
 {
 	uint64_t keys;
 	int ret;
 
-	if (!x->cfg->appendonly) {
-		writelog_warn_unread(x->cfg);
+	if (!cfg->appendonly) {
+		writelog_warn_unread(cfg);
 		return -ENOENT;
 	}
-	ret = writelog_load(x->store, x->cfg, &keys, err, ERR_LEN);
+	ret = writelog_load(x->store, cfg, &keys, err, ERR_LEN);
 	if (!ret)
 		snapshot_count_from(x->store);
 	return ret;
@@ -445,35 +446,52 @@ static int load_log(struct xkvd *x, char *err)
  * Loads the log or else the snapshot into a store that has never served; one that has is newer than
  * any file, but does not hold functions.
  */
-static int main_load(struct xkvd *x, char *err)
+static int main_load(struct xkvd *x, const struct config *cfg, char *err)
 {
 	char reason[ERR_LEN] = "";
 	uint64_t keys = 0;
 	bool unreadable;
 	int ret;
 
-	if (x->cfg->upstream[0])
+	if (cfg->upstream[0])
 		return 0;
-	snapshot_clean(x->cfg);
+	snapshot_clean(cfg);
 	if (!x->fresh) {
 		if (!x->resumed)
-			snapshot_load_functions(x->cfg);
+			snapshot_load_functions(cfg);
 		return 0;
 	}
-	ret = load_log(x, err);
+	ret = load_log(x, cfg, err);
 	if (ret != -ENOENT)
 		return ret;
-	ret = snapshot_load(x->store, x->cfg, &keys, reason, sizeof(reason));
+	ret = snapshot_load(x->store, cfg, &keys, reason, sizeof(reason));
 	if (!ret || ret == -ENOENT)
 		return 0;
 	/* any other reason lies in the store or the directory: the file may be good */
 	unreadable = ret == -EBADMSG || ret == -ENOTSUP;
-	if (unreadable && x->cfg->load_empty) {
+	if (unreadable && cfg->load_empty) {
 		log_warning("%s", reason);
-		return snapshot_set_aside(x->cfg, err, ERR_LEN);
+		return snapshot_set_aside(cfg, err, ERR_LEN);
 	}
 	snprintf(err, ERR_LEN, "%.400s%s", reason,
 		 unreadable ? " (--start-empty yes sets the file aside and starts empty)" : "");
+	return ret;
+}
+
+/* Is there data on the disk that the store does not have?  Then clients are served meanwhile. */
+static bool takes_time(const struct xkvd *x)
+{
+	return x->fresh && !x->carries && !x->takeover.pid && !x->cfg->upstream[0] &&
+	       (writelog_exists(x->cfg) || snapshot_exists(x->cfg));
+}
+
+/* The data, and a log that has it. */
+static int load_all(struct xkvd *x, const struct config *cfg, char *err)
+{
+	int ret = main_load(x, cfg, err);
+
+	if (!ret && !x->carries)
+		ret = writelog_configure(x->store, cfg, !x->fresh, err, ERR_LEN);
 	return ret;
 }
 
@@ -518,15 +536,28 @@ static void publish_batch(struct xkvd *x, bool busy)
 			works && works == attached ? x->cfg->batch : XKV_BATCH_OFF;
 }
 
+/* The load reads the log, or not, and begins one; limits are set at its end. */
+static int apply_while_loading(struct xkvd *x, const struct config *next, char *err, size_t err_len)
+{
+	if (next->appendonly == x->cfg->appendonly)
+		return 0;
+	snprintf(err, err_len, "the data is being loaded: try again later");
+	return -EBUSY;
+}
+
 static int apply(void *arg, const struct config *next, char *err, size_t err_len)
 {
 	struct xkvd *x = arg;
 	int ret = check_limit(x, next, err, err_len);
 
+	if (!ret && x->loads)
+		ret = apply_while_loading(x, next, err, err_len);
 	if (!ret)
 		ret = rules_publish(&x->rules, next, err, err_len);
+	if (ret || x->loads)
+		return ret;
 	/* its errors are not those that CONFIG SET has sentences of its own for */
-	if (!ret && writelog_configure(x->store, next, true, err, err_len))
+	if (writelog_configure(x->store, next, true, err, err_len))
 		ret = -EIO;
 	/* Last, because it cannot be undone: a lower limit evicts keys. */
 	if (!ret)
@@ -544,7 +575,7 @@ static void main_adopt(void *arg, const struct config *next)
 	for (unsigned int i = 0; i < x->attach_count; i++)
 		x->attach[i].cfg = next;
 	publish_batch(x, false);
-	if (x->server)
+	if (x->server && !x->loads)
 		server_follow_saves(x->server);
 }
 
@@ -625,16 +656,16 @@ static void say_stopping(void *arg)
 	http_ready(x->http, "stopping\n");
 }
 
-/* TCP and UDP, address changes, and the timer. */
-static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
+/* The server that listens, but serves nobody yet. */
+static int open_server(struct xkvd *x, const struct options *o, char *err)
 {
 	struct server_options options = {
 		.cfg = x->cfg,
 		.store = x->store,
 		.executor = proxy_executor(commands_executor(), x->cfg),
 		.attach = x->attach,
-		.attach_count = x->cfg->interface_count,
 		.tcp_path = &x->tcp_path,
+		.loads = x->loads,
 		.config_file = o->file,
 		.apply = apply,
 		.adopt = main_adopt,
@@ -651,11 +682,17 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 		return -EINVAL;
 	ret = housekeeping_begin(x->server);
 	proxy_start(x->server);
-	if (!ret)
-		ret = server_listen(x->server, err, ERR_LEN);
-	if (!ret)
-		ret = udp_open(&x->udp, x->cfg, &x->rules, server_ctx(x->server),
-			       server_stat(x->server), server_datagrams(x->server), err, ERR_LEN);
+	if (ret)
+		snprintf(err, ERR_LEN, "not enough memory");
+	return ret ? ret : server_listen(x->server, err, ERR_LEN);
+}
+
+/* UDP, address changes, and the timer. */
+static int open_front_ends(struct xkvd *x, char *err)
+{
+	int ret = udp_open(&x->udp, x->cfg, &x->rules, server_ctx(x->server),
+			   server_stat(x->server), server_datagrams(x->server), err, ERR_LEN);
+
 	if (!ret)
 		proxy_udp(x->server, &x->udp);
 	server_use_udp(x->server, &x->udp);
@@ -734,6 +771,7 @@ static int attach(struct xkvd *x, const struct options *o, char *err)
 		ret = end_carrying(x, err);
 	if (ret)
 		return ret;
+	server_use_interfaces(x->server, x->attach_count);
 	publish_batch(x, false);
 	return open_tcp_path(x, err);
 }
@@ -753,6 +791,43 @@ static void adopt_client(void *server, int fd, const struct sockaddr_storage *pe
 	server_adopt(server, fd, peer);
 }
 
+struct load_job {
+	struct xkvd *x;
+	const struct config *cfg; /* as it was at the beginning: CONFIG SET may replace x->cfg */
+	char *err;
+};
+
+static int run_load(void *arg)
+{
+	const struct load_job *job = arg;
+
+	return load_all(job->x, job->cfg, job->err);
+}
+
+/* While it listens. */
+static int load_and_serve(struct xkvd *x, char *err)
+{
+	struct load_job job = { .x = x, .err = err };
+	int ret;
+
+	job.cfg = config_with_users(x->cfg, x->cfg->closed_by_users, err, ERR_LEN);
+	if (!job.cfg)
+		return -ENOMEM;
+	log_notice("loading the data: until it is there, clients get LOADING");
+	ret = server_load(x->server, run_load, &job, err, ERR_LEN);
+	config_free(job.cfg);
+	if (ret)
+		return ret;
+	x->loads = false;
+	store_limit(x->store, x->cfg->maxmemory, x->cfg->maxmemory_policy);
+	ret = writelog_configure(x->store, x->cfg, true, err, ERR_LEN);
+	if (!ret && housekeeping_serve(x->server)) {
+		snprintf(err, ERR_LEN, "not enough memory");
+		ret = -ENOMEM;
+	}
+	return ret;
+}
+
 static int start(struct xkvd *x, const struct options *o, char *err)
 {
 	int ret = find_interface(x->cfg, err);
@@ -764,12 +839,15 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 	if (!ret)
 		ret = rules_open(&x->rules, x->cfg, store_config(x->store), store_secrets(x->store),
 				 err, ERR_LEN);
+	x->loads = !ret && takes_time(x);
+	if (!ret && !x->loads)
+		ret = load_all(x, x->cfg, err);
 	if (!ret)
-		ret = main_load(x, err);
-	if (!ret && !x->carries)
-		ret = writelog_configure(x->store, x->cfg, !x->fresh, err, ERR_LEN);
+		ret = open_server(x, o, err);
+	if (!ret && x->loads)
+		ret = load_and_serve(x, err);
 	if (!ret)
-		ret = open_front_ends(x, o, err);
+		ret = open_front_ends(x, err);
 	if (!ret)
 		ret = attach(x, o, err);
 	if (ret)
@@ -801,7 +879,7 @@ static void stop(struct xkvd *x)
 
 /*
  * Those that have the log opened again wait until the server can do that: their default action ends
- * the process, and a snapshot may be loaded for minutes.
+ * the process.  Another xkvd waits until this one serves (kernel/takeover.h).
  */
 static void hold_signals(void)
 {
@@ -810,6 +888,7 @@ static void hold_signals(void)
 	sigemptyset(&held);
 	sigaddset(&held, SIGHUP);
 	sigaddset(&held, SIGUSR1);
+	sigaddset(&held, SIGUSR2);
 	sigprocmask(SIG_BLOCK, &held, NULL);
 	signal(SIGPIPE, SIG_IGN);
 }
@@ -859,6 +938,8 @@ static int main_run(struct xkvd *x, const struct options *o)
 		takeover_done(&x->takeover);
 	if (!ret)
 		code = server_run(x->server);
+	else if (ret == -ECANCELED && x->loads)
+		code = 0; /* ended by a signal or SHUTDOWN */
 	else
 		log_warning("%s", err);
 	if (ret && x->migrate && !has_served(x))

@@ -51,13 +51,22 @@ class Daemon:
                      *options]
         self.start()
 
-    def start(self):
+    def start(self, loads=True):
+        """`loads`: waits until it has loaded its data, if it has any."""
         assert shutil.which(self.argv[0]), f"{self.argv[0]} is missing: `make all tests` makes it"
         with open(self.log_path, "ab") as log:
+            before = log.tell()
             self.process = subprocess.Popen(self.argv, stdout=log, stderr=log, cwd=os.getcwd())
         Daemon.started.append(self.process)
         wait_for(lambda: self.process.poll() is not None or self.listens(), "the server to listen")
         assert self.process.poll() is None, self.log()
+        if loads:
+            wait_for(lambda: self.process.poll() is not None or self.has_loaded(before),
+                     "the server to load its data")
+
+    def has_loaded(self, before):
+        log = self.log()[before:]
+        return "clients get LOADING" not in log or "ready to accept" in log.lower()
 
     def listens(self):
         try:

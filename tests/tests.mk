@@ -74,7 +74,7 @@ POWERCUT := openat write pwrite fsync fdatasync ftruncate renameat unlinkat clos
 
 $(BUILD)/tests/respd $(BUILD)/tests/test_snapshot $(BUILD)/tests/test_writelog: \
 	private XLDFLAGS += $(STOREFAULTS:%=-Wl,--wrap=%)
-STOREFAULTS := store_scan_all store_do store_run store_cut
+STOREFAULTS := store_scan_all store_do store_run store_cut loading_goes_on
 $(BUILD)/tests/respd: private XLDFLAGS += -Wl,--wrap=time
 
 # The BPF programs for user space: what is global in them stays among them.  ThreadSanitizer would

@@ -22,6 +22,7 @@
 #include "database/database.h"
 #include "net/client.h"
 #include "net/udp.h"
+#include "persist/loading.h"
 #include "persist/snapshot.h"
 #include "persist/writelog.h"
 #include "script/script.h"
@@ -223,8 +224,11 @@ struct memory_figures memory_figures(struct server *s)
 static void script_figures(struct metrics *m, const struct server *s)
 {
 	struct shared *shared = shared_of(s);
-	struct function_figures f = function_figures(shared);
+	struct function_figures f = { 0 };
 	size_t memory = interpreter_memory(shared->lua);
+
+	if (!s->loading) /* else it would make them of what was loaded so far */
+		f = function_figures(shared);
 	const struct figure figures[] = {
 		{ "used_memory_lua", BYTES(memory), "redis_memory_used_lua_bytes", "memory of the Lua interpreter" },
 		{ "used_memory_vm_eval", GAUGE(memory), "redis_memory_used_vm_eval_bytes", "memory of the interpreter of EVAL" },
@@ -355,13 +359,30 @@ static void log_figures(struct metrics *m, struct server *s)
 		log_on_figures(m, s, &info);
 }
 
+/* There is no /metrics yet. */
+static void loading_figures(struct metrics *m)
+{
+	struct loading_info info;
+
+	loading_status(&info);
+	const struct figure figures[] = {
+		{ "loading_start_time", GAUGE(info.start) },
+		{ "loading_total_bytes", GAUGE(info.bytes) },
+		{ "loading_loaded_bytes", GAUGE(info.loaded) },
+		{ "loading_loaded_perc", REAL(metrics_percent(info.loaded, info.bytes), 2) },
+		{ "loading_eta_seconds", GAUGE(info.left) },
+	};
+
+	metrics_show(m, NULL, NULL, figures);
+}
+
 static void persistence_section(struct metrics *m, struct server *s)
 {
 	struct snapshot_info info;
 
 	snapshot_status(&info);
 	const struct figure figures[] = {
-		{ "loading", GAUGE(0), "redis_loading_dump_file", "0: the data is loaded" },
+		{ "loading", GAUGE(s->loading), "redis_loading_dump_file", "0: the data is loaded" },
 		{ "current_save_keys_total", GAUGE(info.keys_total), "redis_current_save_keys", "keys that the save in progress has to write" },
 		{ "current_save_keys_processed", GAUGE(info.keys), "redis_current_save_keys_processed", "keys that the save in progress has written" },
 		{ "rdb_changes_since_last_save", GAUGE(snapshot_changes(s->store)), "redis_rdb_changes_since_last_save", "changes since the last snapshot" },
@@ -394,6 +415,8 @@ static void persistence_section(struct metrics *m, struct server *s)
 	metrics_show(m, NULL, NULL, figures);
 	log_figures(m, s);
 	metrics_show(m, NULL, NULL, none);
+	if (s->loading)
+		loading_figures(m);
 }
 
 static void traffic_figures(struct metrics *m, const struct server *s, const uint64_t st[STATS])

@@ -539,6 +539,8 @@ static const char *refused_keys(const struct caller *c, const struct command *cm
 	"(stop-writes-on-bgsave-error option). Please check the Redis logs for details about the " \
 	"RDB error."
 
+#define LOADING_TEXT "LOADING Redis is loading the dataset in memory"
+
 /* Replies why a command is not executed; an EXEC that is refused ends the transaction. */
 static void commands_refuse(struct caller *c, const struct command *cmd, const char *code,
 			    const char *why)
@@ -633,6 +635,10 @@ static bool accepted(struct caller *c, const struct command *cmd, unsigned int a
 			    cmd->fn == cmd_exec ? "EXECABORT Transaction discarded because of:"
 						: "ERR",
 			    command_full_name(cmd, name));
+		return false;
+	}
+	if (c->srv->loading && !(cmd->flags & CMD_LOADING)) {
+		commands_refuse(c, cmd, "", LOADING_TEXT);
 		return false;
 	}
 	if (c->srv->busy && !(cmd->flags & CMD_BUSY)) {
@@ -853,6 +859,7 @@ const struct executor *commands_executor(void)
 		.memory = memory,
 		.server_free = free_shared,
 		.start = changes_start,
+		.loaded = changes_loaded,
 		.sample = commands_every_second,
 		.requires_auth = acl_requires_auth,
 		.trust = acl_trust,

@@ -14,8 +14,16 @@ int housekeeping_begin(struct server *s)
 		return -ENOMEM;
 	h->srv = s;
 	s->housekeeping = h;
-	expiry_begin(h);
 	signals_begin(h);
+	return s->loading ? 0 : housekeeping_serve(s);
+}
+
+int housekeeping_serve(struct server *s)
+{
+	struct housekeeping *h = s->housekeeping;
+
+	expiry_begin(h);
+	successor_begin(h);
 	return saves_begin(h);
 }
 

@@ -12,8 +12,21 @@
 
 #include "net/server_state.h"
 
-/* Between server_new() and server_run().  0 or -ENOMEM. */
+/*
+ * Between server_new() and server_run(): begins with signals; the rest needs the data, and is begun
+ * here, too, unless that is `loading`.  0 or -ENOMEM.
+ */
 int housekeeping_begin(struct server *s);
+int housekeeping_serve(struct server *s);
+
+/* Loads the data, as a thread of its own.  0, or -errno with a sentence. */
+typedef int load_fn(void *arg);
+/*
+ * Has the data loaded while clients are served, most of whose commands get -LOADING.  In place of
+ * server_run(), which comes later.  0, or -errno: what `fn` returned, or of what is done here, then
+ * with a sentence; -ECANCELED: the server was ended meanwhile, as after server_run().
+ */
+int server_load(struct server *s, load_fn *fn, void *arg, char *err, size_t err_len);
 
 /* After server_run(), or without it: last replies, and snapshots that are being written. */
 void housekeeping_end(struct server *s);

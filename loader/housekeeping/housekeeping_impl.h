@@ -31,11 +31,10 @@ void saves_end(struct housekeeping *h);
 void expiry_begin(struct housekeeping *h);
 void expiry_end(struct housekeeping *h);
 
-/*
- * SIGTERM and SIGINT end the server, SIGUSR2 for another xkvd that goes on (kernel/takeover.h);
- * SIGUSR1 and SIGHUP open the log again.
- */
+/* SIGTERM and SIGINT end the server; SIGUSR1 and SIGHUP open the log again. */
 void signals_begin(struct housekeeping *h);
+/* So does SIGUSR2, for another xkvd that goes on (kernel/takeover.h). */
+void successor_begin(struct housekeeping *h);
 /* So that another server of this process can have them. */
 void signals_end(struct housekeeping *h);
 

@@ -74,7 +74,7 @@ void replies_send_last(struct server *s)
 {
 	if (s->udp && !s->busy)
 		udp_finish(s->udp);
-	if (!writelog_wait())
+	if (!s->loading && !writelog_wait())
 		return;
 	for (unsigned int i = 0; i < s->worker_count && !s->busy; i++)
 		clients_flush(s->worker[i]);
@@ -86,6 +86,7 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
 {
 	bool wanted = save == SHUTDOWN_SAVE || (save == SHUTDOWN_BY_RULES && s->cfg->save_count);
 
+	wanted &= !s->loading; /* the file is whole, the store is not */
 	sockets_stop(s);
 	if (s->opt.stopping)
 		s->opt.stopping(s->opt.config_arg);
@@ -198,11 +199,15 @@ void signals_begin(struct housekeeping *h)
 	init_signal(h, &h->on_term, on_exit_signal, SIGTERM);
 	init_signal(h, &h->on_int, on_exit_signal, SIGINT);
 	init_signal(h, &h->on_usr1, on_reopen_signal, SIGUSR1);
+	init_signal(h, &h->on_hup, on_reopen_signal, SIGHUP);
+	signal(SIGPIPE, SIG_IGN); /* also where main() is another one, in tests */
+}
+
+void successor_begin(struct housekeeping *h)
+{
 	ev_timer_init(&h->leave, on_leave, LEAVE_SECONDS, 0);
 	h->leave.data = h;
 	init_signal(h, &h->on_usr2, on_successor_signal, SIGUSR2);
-	init_signal(h, &h->on_hup, on_reopen_signal, SIGHUP);
-	signal(SIGPIPE, SIG_IGN); /* also where main() is another one, in tests */
 }
 
 void signals_end(struct housekeeping *h)

@@ -48,21 +48,32 @@ static pid_t lock_holder(const char *dir)
 	return pid;
 }
 
-/* Does the process have a handler for the signal? */
-static bool catches(pid_t pid, int number)
+/* Is the signal in this mask of the process? */
+static bool has_signal(pid_t pid, const char *mask, int number)
 {
-	uint64_t caught = 0;
+	uint64_t signals = 0;
 	char path[64], line[256];
 	FILE *f;
 
 	snprintf(path, sizeof(path), "/proc/%ld/status", (long)pid);
 	f = fopen(path, "re");
-	while (f && !caught && fgets(line, sizeof(line), f))
-		if (sscanf(line, "SigCgt: %" SCNx64, &caught) != 1)
-			caught = 0;
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, mask, strlen(mask)) &&
+		    sscanf(line + strlen(mask), ": %" SCNx64, &signals) == 1)
+			break;
 	if (f)
 		fclose(f);
-	return caught >> (number - 1) & 1;
+	return signals >> (number - 1) & 1;
+}
+
+/* What ends it while its store goes on; 0: it does not serve. */
+static int ending_signal(pid_t pid)
+{
+	if (has_signal(pid, "SigCgt", SIGUSR2))
+		return SIGUSR2;
+	/* an older version does not know that signal; one of ours that loads its data holds it */
+	return has_signal(pid, "SigCgt", SIGTERM) && !has_signal(pid, "SigBlk", SIGUSR2) ? SIGTERM
+											 : 0;
 }
 
 static int open_of(pid_t pid, const char *what, int flags)
@@ -149,7 +160,7 @@ static int find(struct takeover *t, const struct config *cfg, char *err, size_t 
 			    "as its user and with its capabilities",
 			    (long)pid, cfg->pin_dir, strerror(errno));
 	t->argv = read_arguments(pid);
-	t->signal = catches(pid, SIGUSR2) ? SIGUSR2 : catches(pid, SIGTERM) ? SIGTERM : 0;
+	t->signal = ending_signal(pid);
 	if (!t->argv || !t->signal || lock_holder(cfg->pin_dir) != pid)
 		return fail(-EAGAIN, err, err_len,
 			    "process %ld, the xkvd on %s, does not serve (yet, or any more)",

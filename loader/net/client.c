@@ -960,6 +960,36 @@ void client_new(struct worker *w, struct connection conn)
 	read_or_wait(c);
 }
 
+/* May its watchers be started anew? */
+static bool may_move(struct client *c)
+{
+	return is_at_rest(c) && !c->caller.waits && !c->caller.unsent && !c->held_until &&
+	       !c->reads && !c->uncounted && !ev_is_pending(&c->stream.writable);
+}
+
+void client_move(struct client *c, struct worker *to)
+{
+	struct worker *from = c->caller.worker;
+	ev_io *watcher[] = { &c->stream.readable, &c->stream.writable };
+	size_t memory = c->memory;
+
+	if (!may_move(c))
+		return;
+	account(c, 0);
+	from->client_count--;
+	TAILQ_REMOVE(&from->clients, c, link);
+	c->caller.worker = to;
+	TAILQ_INSERT_TAIL(&to->clients, c, link);
+	to->client_count++;
+	account(c, memory);
+	for (int i = 0; i < 2; i++) {
+		if (!ev_is_active(watcher[i]))
+			continue;
+		ev_io_stop(from->loop, watcher[i]);
+		ev_io_start(to->loop, watcher[i]);
+	}
+}
+
 static void close_client(struct caller *caller)
 {
 	struct client *c = client_of(caller);

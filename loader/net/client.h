@@ -55,6 +55,11 @@ struct client {
 
 /* Takes over the connection; closes it if there is no memory. */
 void client_new(struct worker *w, struct connection conn);
+/*
+ * To another worker; neither has a thread yet.  A client that has something to execute, to wait for
+ * or to be told stays where it is.
+ */
+void client_move(struct client *c, struct worker *to);
 /* By its worker.  Not for the client whose command is being executed: it is marked `dead`. */
 void client_free(struct client *c);
 

@@ -74,6 +74,8 @@ struct executor {
 	struct flow_rights (*driver_rights)(struct caller *c);
 	/* The server has its workers, and a configuration. */
 	void (*start)(struct server *s);
+	/* The data is loaded, and all workers are there: server_loaded(). */
+	void (*loaded)(struct server *s);
 	/* Samples what INFO reports as peak and per second; called every second. */
 	void (*sample)(struct server *s);
 };

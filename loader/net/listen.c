@@ -103,36 +103,24 @@ static void connection_of(struct connection *conn, const struct server_socket *l
 /* Handshakes take the places that clients leave free, and are closed for newer connections. */
 static bool listen_has_room(struct server *s)
 {
-	unsigned int clients = server_client_count(s), count = clients;
+	unsigned int clients = server_client_count(s), count = clients, max = server_clients_max(s);
 	struct worker *first = s->worker[0];
 
-	if (clients >= s->cfg->maxclients)
+	if (clients >= max)
 		return false;
 	for (unsigned int i = 0; i < s->worker_count; i++) {
 		count += s->worker[i]->handshakes.count;
 		if (handshakes_since(s->worker[i]) < handshakes_since(first))
 			first = s->worker[i];
 	}
-	return count < s->cfg->maxclients || handshake_drop_oldest(first, "maxclients is reached");
-}
-
-/* The worker that serves the fewest. */
-static struct worker *least_worker(struct server *s)
-{
-	struct worker *least = s->worker[0];
-
-	for (unsigned int i = 1; i < s->worker_count; i++)
-		if (s->worker[i]->client_count + s->worker[i]->handshakes.count <
-		    least->client_count + least->handshakes.count)
-			least = s->worker[i];
-	return least;
+	return count < max || handshake_drop_oldest(first, "maxclients is reached");
 }
 
 static void accepted(const struct server_socket *l, struct connection conn,
 		     const struct sockaddr *peer)
 {
 	struct server *s = l->srv;
-	struct worker *w = least_worker(s);
+	struct worker *w = worker_least(s);
 	const char *why = s->opt.refuse ? s->opt.refuse(s->opt.net_arg, peer) : NULL;
 
 	if (why) {

@@ -27,6 +27,7 @@
 
 #define FDS_RESERVE 32	/* snapshots, CONFIG REWRITE, programs: what is open at times */
 #define FDS_UNKNOWN 128 /* open files where /proc does not tell */
+#define FDS_LOADING 128 /* for what is opened when the data is loaded */
 
 struct extra {
 	struct extra *next;
@@ -186,14 +187,24 @@ size_t server_client_memory(const struct server *s)
 
 /* --- life --- */
 
+static unsigned int handshake_count(const struct server *s)
+{
+	unsigned int count = 0;
+
+	for (unsigned int i = 0; i < s->worker_count; i++)
+		count += s->worker[i]->handshakes.count;
+	return count;
+}
+
 /* Without clients: what is open, and may be opened while they are there. */
 static unsigned int count_fds_besides(const struct server *s)
 {
+	int clients = (int)(server_client_count(s) + handshake_count(s));
 	unsigned int more = sockets_follow(s) ? SERVER_SOCKETS_MAX - s->socket_count : 0;
 	int open = directory_count("/proc/self/fd") - 1; /* that directory's own */
 
-	return (open < 0 ? FDS_UNKNOWN : (unsigned int)open) + more + FDS_RESERVE +
-	       (s->cfg->http_port ? HTTP_CONNECTIONS : 0);
+	open = open < clients ? FDS_UNKNOWN : open - clients;
+	return (unsigned int)open + more + FDS_RESERVE + (s->cfg->http_port ? HTTP_CONNECTIONS : 0);
 }
 
 unsigned int server_clients_possible(const struct server *s, unsigned int wanted)
@@ -216,6 +227,12 @@ unsigned int server_clients_possible(const struct server *s, unsigned int wanted
 	if (limit.rlim_cur >= want)
 		return wanted;
 	return limit.rlim_cur > s->fds_besides ? (unsigned int)limit.rlim_cur - s->fds_besides : 1;
+}
+
+unsigned int server_clients_max(const struct server *s)
+{
+	return s->loading && s->clients_first < s->cfg->maxclients ? s->clients_first
+								   : s->cfg->maxclients;
 }
 
 int server_check(const struct config *cfg, char *err, size_t err_len)
@@ -318,7 +335,7 @@ int server_close_udp(struct server *s, const char *user, char *err, size_t err_l
 	return 0;
 }
 
-/* When everything is open but clients. */
+/* When everything is open. */
 static int fit_open_files(struct server *s, char *err, size_t err_len)
 {
 	unsigned int possible, failed;
@@ -355,6 +372,65 @@ static unsigned int default_threads(void)
 	return cpus > 1 ? cpus - 1 : 1;
 }
 
+/* 0, or -ENOMEM with an error message. */
+static int add_workers(struct server *s, unsigned int count, char *err, size_t err_len)
+{
+	while (s->worker_count < count && s->worker_count < WORKERS_MAX) {
+		struct worker *w = worker_new(s);
+
+		if (!w) {
+			snprintf(err, err_len, "cannot make the event loop: %s", strerror(errno));
+			return -ENOMEM;
+		}
+		s->worker[s->worker_count++] = w;
+	}
+	return 0;
+}
+
+static unsigned int threads_wanted(const struct server *s)
+{
+	if (s->cfg->io_threads > WORKERS_MAX)
+		log_warning("io-threads: %u threads are used, not %u", WORKERS_MAX,
+			    s->cfg->io_threads);
+	return s->cfg->io_threads ?: default_threads();
+}
+
+bool server_serve_first(struct server *s)
+{
+	s->fds_besides = count_fds_besides(s) + FDS_LOADING;
+	s->clients_first = server_clients_possible(s, s->cfg->maxclients);
+	sockets_start(s);
+	ev_run(s->loop, 0);
+	return !s->ended;
+}
+
+static void on_first_end(struct ev_loop *loop, ev_async *w, int events)
+{
+	ev_break(loop, EVBREAK_ALL);
+}
+
+void server_end_first(struct server *s)
+{
+	ev_async_send(s->loop, &s->first_end);
+}
+
+int server_loaded(struct server *s, char *err, size_t err_len)
+{
+	int ret = add_workers(s, threads_wanted(s), err, err_len);
+
+	if (ret)
+		return ret;
+	s->loading = false;
+	workers_share(s);
+	s->opt.executor->loaded(s);
+	return 0;
+}
+
+void server_use_interfaces(struct server *s, unsigned int count)
+{
+	s->opt.attach_count = count;
+}
+
 void server_use_udp(struct server *s, struct udp *udp)
 {
 	s->udp = udp;
@@ -389,7 +465,6 @@ void server_reset_answered(struct server *s)
 struct server *server_new(const struct server_options *options, char *err, size_t err_len)
 {
 	struct server *s = calloc(1, sizeof(*s) + options->executor->server_bytes);
-	unsigned int threads;
 
 	if (!s) {
 		snprintf(err, err_len, "out of memory");
@@ -401,25 +476,19 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	s->store = options->store;
 	store_append_limit(s->store, s->cfg->proto_max_bulk_len);
 	s->lock = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
-	if (s->cfg->io_threads > WORKERS_MAX)
-		log_warning("io-threads: %u threads are used, not %u", WORKERS_MAX,
-			    s->cfg->io_threads);
-	threads = s->cfg->io_threads ?: default_threads();
-	while (s->worker_count < threads && s->worker_count < WORKERS_MAX) {
-		struct worker *w = worker_new(s);
-
-		if (!w) {
-			snprintf(err, err_len, "cannot make the event loop: %s", strerror(errno));
-			server_free(s);
-			return NULL;
-		}
-		s->worker[s->worker_count++] = w;
+	s->loading = options->loads;
+	if (add_workers(s, s->loading ? 1 : threads_wanted(s), err, err_len)) {
+		server_free(s);
+		return NULL;
 	}
 	s->running = s->worker[0];
 	s->loop = s->worker[0]->loop;
 	/* An xkvd that was killed may have left them held. */
 	store_hold_writes(s->store, false, 0);
 	sockets_init(s);
+	ev_async_init(&s->first_end, on_first_end);
+	if (s->loading)
+		ev_async_start(s->loop, &s->first_end);
 	s->opt.executor->start(s);
 	s->started = monotonic_seconds();
 	s->memory_whole = memory_whole();

@@ -7,6 +7,8 @@
  *	s = server_new(&options, err, sizeof(err));
  *	housekeeping_begin(s);
  *	server_listen(s, err, sizeof(err));
+ *	...						the data is loaded (housekeeping/loading.c)
+ *	housekeeping_serve(s);
  *	server_add_fd(s, udp_fd, USES_CONTEXT, on_datagram, udp);
  *	code = server_run(s);
  *	housekeeping_end(s);
@@ -33,8 +35,9 @@ struct server_options {
 	struct store *store;		 /* not owned */
 	const struct executor *executor; /* what executes commands, not owned */
 	const struct attach *attach;	 /* one for each interface, for INFO; not owned */
-	unsigned int attach_count;	 /* 0 = no XDP */
+	unsigned int attach_count;	 /* 0 = no XDP, or not yet */
 	const struct tcp_path *tcp_path; /* once there are flows; not owned */
+	bool loads;			 /* server_serve_first() comes before server_run() */
 	const char *config_file;	 /* for INFO, NULL = none */
 	config_apply_fn *apply; /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
 	config_adopt_fn *adopt; /* the owner of the configuration; also called by server_new() */
@@ -56,6 +59,19 @@ int server_check(const struct config *cfg, char *err, size_t err_len);
 /* NULL with an error message. */
 struct server *server_new(const struct server_options *options, char *err, size_t err_len);
 void server_free(struct server *s);
+
+/*
+ * Serves clients by one thread before server_run(), while the data is loaded: commands that need it
+ * are refused, and the store's contexts are left to those who load.  Returns after
+ * server_end_first(), which any thread may call, or when the server is ended: false.
+ */
+bool server_serve_first(struct server *s);
+void server_end_first(struct server *s);
+/* From now on by all threads.  0, or -ENOMEM with an error message. */
+int server_loaded(struct server *s, char *err, size_t err_len);
+
+/* The program is on so many interfaces now, or will be as soon as they are there. */
+void server_use_interfaces(struct server *s, unsigned int count);
 
 struct udp;
 /* The datagrams whose replies may have to wait for the disk; stays the caller's. */

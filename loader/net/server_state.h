@@ -49,10 +49,12 @@ struct server {
 	struct server_socket sockets[SERVER_SOCKETS_MAX];
 	unsigned int socket_count;
 	unsigned int fds_besides;    /* file descriptors reserved for others than clients */
+	unsigned int clients_first;  /* so many may have files while the data is `loading` */
 	struct ssl_ctx_st *tls;	     /* for new connections; NULL without `tls-port` */
 	struct ssl_ctx_st *tls_next; /* of a configuration that is being set */
 	bool following_addresses;    /* a port that is in use may be one of our own */
 	ev_timer accept_pause;
+	ev_async first_end;		   /* of server_serve_first() */
 	struct housekeeping *housekeeping; /* housekeeping/housekeeping.h; NULL = none yet */
 	struct waiters saves;		   /* callers that wait in SAVE */
 	struct waiters log_waiters;	   /* WAITAOF */
@@ -86,6 +88,7 @@ struct server {
 	bool writes_wait;    /* the disk is late (writelog_is_late()), but may come back soon */
 	bool replies_wait;   /* for the disk: appendfsync always */
 	bool expiry_off;     /* DEBUG SET-ACTIVE-EXPIRE 0 */
+	bool loading;	     /* the data, in another thread: few commands are executed */
 	bool stopping;	     /* no more commands are executed */
 	bool succeeded;	     /* another xkvd has the sockets */
 	bool ended;	     /* workers end their loops */
@@ -112,6 +115,8 @@ static inline unsigned int server_port(const struct server *s)
 
 /* How many clients the limit of open files permits, `wanted` at most; tries to raise it. */
 unsigned int server_clients_possible(const struct server *s, unsigned int wanted);
+/* How many there may be now. */
+unsigned int server_clients_max(const struct server *s);
 
 /* Adds the counters of all workers and of the store up, since the start. */
 void server_stats(const struct server *s, uint64_t stat[STATS]);

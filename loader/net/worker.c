@@ -463,6 +463,39 @@ static void on_pause_end(struct ev_loop *loop, ev_timer *watcher, int events)
 		unpause(watcher->data);
 }
 
+/* --- when the data is loaded --- */
+
+/* The worker that serves the fewest. */
+struct worker *worker_least(const struct server *s)
+{
+	struct worker *least = s->worker[0];
+
+	for (unsigned int i = 1; i < s->worker_count; i++)
+		if (s->worker[i]->client_count + s->worker[i]->handshakes.count <
+		    least->client_count + least->handshakes.count)
+			least = s->worker[i];
+	return least;
+}
+
+void workers_share(struct server *s)
+{
+	const struct pause *pause = &s->worker[0]->pause;
+	uint64_t now = monotonic_ns();
+	struct client *c, *next;
+
+	for (unsigned int i = 1; i < s->worker_count && pause->until_ns > now; i++)
+		postpone(s->worker[i], (pause->until_ns - now) / 1000000 + 1, pause->all);
+	worker_flush(s->worker[0]);
+	for (c = TAILQ_FIRST(&s->worker[0]->clients); c; c = next) {
+		struct worker *least = worker_least(s);
+
+		next = TAILQ_NEXT(c, link);
+		if (least->client_count + 1 >= s->worker[0]->client_count)
+			break;
+		client_move(c, least);
+	}
+}
+
 /* --- every second --- */
 
 static void close_idle_clients(struct worker *w)

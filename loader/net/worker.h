@@ -116,6 +116,9 @@ void worker_free(struct worker *w);
 int workers_start(struct server *s);
 void workers_end(struct server *s);
 
+/* The worker that serves the fewest clients. */
+struct worker *worker_least(const struct server *s);
+
 /*
  * Wakes the worker's thread, so that it handles changes that another worker has made to its loop or
  * its clients.
@@ -164,6 +167,12 @@ void worker_unsend(struct worker *w, struct client *c);
 void workers_pause(struct server *s, uint64_t ms, bool all);
 /* Ends a pause: commands that it has held back are executed. */
 void workers_unpause(struct server *s);
+
+/*
+ * Workers were added beside the first one, and none has a thread yet: they pause as it does, and
+ * get their shares of its clients.
+ */
+void workers_share(struct server *s);
 
 /*
  * In the middle of a command of `c`: handles events that have arrived, except those of `c` itself

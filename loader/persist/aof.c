@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "loading.h"
 #include "util/crc32c.h"
 
 #define TEXT_FIRST  65536	   /* bytes of memory that is allocated at first, ... */
@@ -235,6 +236,8 @@ static int need(struct reader *r, size_t bytes)
 					strerror(errno));
 		r->at_end = !n;
 		r->have += (size_t)n;
+		if (!loading_goes_on((uint64_t)n))
+			return aof_fail(r, -EINTR, r->have - r->pos, "the load was ended");
 	}
 	return 1;
 }

@@ -44,6 +44,7 @@
 
 #include "bpf/proto.h"
 #include "crc64.h"
+#include "loading.h"
 #include "util/text.h"
 
 #define MAGIC	      "REDIS"
@@ -469,7 +470,7 @@ static bool refill(struct reader *r)
 		return rdb_fail(r, -EBADMSG, offset(r),
 				"the file became shorter while it was read");
 	r->end = (size_t)n;
-	return true;
+	return loading_goes_on(r->end) || rdb_fail(r, -EINTR, offset(r), "the load was ended");
 }
 
 /* Consumes the next `len` bytes, and copies them to `dst` unless that is NULL. */

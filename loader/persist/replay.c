@@ -14,6 +14,7 @@
 #include "aof.h"
 #include "config/config.h"
 #include "fill.h"
+#include "loading.h"
 #include "rdb.h"
 #include "snapshot.h"
 #include "store/open.h"
@@ -668,6 +669,18 @@ static int set_keys(struct replay *r, struct store *st)
 	return ret ? ret : libraries_use(&r->libraries);
 }
 
+static void begin_loading(const struct replay_place *place)
+{
+	const struct manifest *m = place->manifest;
+	uint64_t bytes = 0;
+	struct stat st;
+
+	for (unsigned int i = 0; i < m->count; i++)
+		if (m->file[i].type != 'h' && !fstatat(place->dir_fd, m->file[i].name, &st, 0))
+			bytes += (uint64_t)st.st_size;
+	loading_begin(bytes);
+}
+
 int replay_load(const struct replay_place *place, struct store *st, const struct config *cfg,
 		uint64_t *keys, struct replay_tail *tail, char *err, size_t err_len)
 {
@@ -680,6 +693,7 @@ int replay_load(const struct replay_place *place, struct store *st, const struct
 	int ret;
 
 	*err = '\0';
+	begin_loading(place);
 	ret = read_files(&r);
 	if (!ret)
 		ret = set_keys(&r, st);

@@ -31,6 +31,7 @@
 #include "config/config.h"
 #include "fill.h"
 #include "image.h"
+#include "loading.h"
 #include "rdb.h"
 #include "store/feed.h"
 #include "store/store.h"
@@ -1020,6 +1021,14 @@ static int load_file(struct load *load, int fd, enum rdb_other policy)
 	return 0;
 }
 
+bool snapshot_exists(const struct config *cfg)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", cfg->dir, cfg->dbfilename);
+	return !access(path, F_OK);
+}
+
 void snapshot_clean(const struct config *cfg)
 {
 	struct job job = { .dir = cfg->dir };
@@ -1081,6 +1090,7 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 	struct load load = { .st = st, .cfg = cfg, .err = err, .err_len = err_len };
 	char path[PATH_MAX];
 	int fd, ret, left;
+	struct stat sb;
 
 	init_once();
 	*keys = 0;
@@ -1095,16 +1105,21 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 	snprintf(path, sizeof(path), "%s/%s", cfg->dir, cfg->dbfilename);
 	load.path = path;
 	load.now = (int64_t)store_now_ms(st);
+	if (!fstat(fd, &sb))
+		loading_begin((uint64_t)sb.st_size);
 	ret = load_file(&load, fd, cfg->rdb_other);
 	close(fd);
 	if (ret) {
 		free(load.functions.bytes);
-		left = fill_remove_rest(st, err, err_len);
+		/* one that was ended is followed by the end of xkvd */
+		left = ret == -EINTR ? 0 : fill_remove_rest(st, err, err_len);
 		return left ? left : ret;
 	}
 	snapshot_set_functions(load.functions.bytes, load.functions.len);
+	pthread_mutex_lock(&state.lock);
 	*keys = state.info.loaded = load.keys;
 	state.info.expired = load.expired;
+	pthread_mutex_unlock(&state.lock);
 	return 0;
 }
 

@@ -62,7 +62,8 @@ void snapshot_status(struct snapshot_info *out);
 /*
  * Loads dir/dbfilename into the store.  0 and the number of keys that were set; -ENOENT if there is
  * no file; else a negative errno with a sentence in `err` that names file and offset.  Does not
- * write to the file; if a part of it is skipped, copies it first (dbfilename.original).
+ * write to the file; if a part of it is skipped, copies it first (dbfilename.original).  How far it
+ * is says loading.h, which can also end it: -EINTR, and then the store may have a part of the file.
  * Checks the whole file, including its checksum, before it sets the first key.  To be called before
  * clients can reach the store, for one that has never served: keys that it has are the remains of a
  * load in which an xkvd was killed, and are removed first, also if there is no file.  If the store
@@ -70,6 +71,8 @@ void snapshot_status(struct snapshot_info *out);
  */
 int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
 		  unsigned int err_len);
+/* Is there a file to be loaded? */
+bool snapshot_exists(const struct config *cfg);
 
 /*
  * The libraries of functions that saves write, and that were found in a file that was read to its

@@ -21,6 +21,7 @@
 #include "events/consumer.h"
 #include "fill.h"
 #include "image.h"
+#include "loading.h"
 #include "manifest.h"
 #include "rdb.h"
 #include "replay.h"
@@ -1472,13 +1473,23 @@ static int find_old(const struct config *cfg, char *err, size_t err_len)
 	return -ENOTSUP;
 }
 
-void writelog_warn_unread(const struct config *cfg)
+static bool has_manifest(const struct config *cfg)
 {
 	char path[PATH_MAX + 2 * NAME_MAX];
 
 	snprintf(path, sizeof(path), "%s/%s/%s.manifest", cfg->dir, cfg->appenddirname,
 		 cfg->appendfilename);
-	if (!access(path, F_OK))
+	return !access(path, F_OK);
+}
+
+bool writelog_exists(const struct config *cfg)
+{
+	return cfg->appendonly && has_manifest(cfg);
+}
+
+void writelog_warn_unread(const struct config *cfg)
+{
+	if (has_manifest(cfg))
 		log_warning("%s/%s has a write log, which is not loaded: appendonly is no",
 			    cfg->dir, cfg->appenddirname);
 }
@@ -1799,6 +1810,7 @@ static int writelog_begin(struct store *st, const struct config *cfg, bool servi
 	state.st = st;
 	if (state.loaded)
 		state.others = size_without(0);
+	pthread_mutex_lock(&state.lock); /* clients may look at it: INFO */
 	state.info = (struct writelog_info){ .write_ok = true,
 					     .rewrite_ok = true,
 					     .last_rewrite_seconds = -1,
@@ -1806,19 +1818,24 @@ static int writelog_begin(struct store *st, const struct config *cfg, bool servi
 					     .written = state.now.position,
 					     .size = state.others + state.now.size };
 	state.info.size_at_base = state.info.size;
+	pthread_mutex_unlock(&state.lock);
 	state.failed = state.in_txn = state.full = false;
 	state.damages = state.mended = 0;
 	state.functions = state.safe.functions = state.now.functions = 0;
 	state.bases = state.safe.bases = state.now.bases = 0;
 	state.retry_ns = state.unsynced_ns = state.sync_ns = state.writing_ns = 0;
 	atomic_store(&state.rewrite_stop, false);
+	if (loading_is_stopped()) /* looked at after that: writelog_end_load() is not missed */
+		atomic_store(&state.rewrite_stop, true);
 	if (!ret && state.loaded)
 		ret = begin_behind(err, err_len);
 	if (!ret && state.fd >= 0)
 		ret = sync_now();
 	if (!ret)
 		ret = start_threads(err, err_len);
+	pthread_mutex_lock(&state.lock);
 	state.on = !ret;
+	pthread_mutex_unlock(&state.lock);
 	if (!ret)
 		ret = begin_files(serving, err, err_len);
 	if (ret)
@@ -1848,6 +1865,12 @@ int writelog_configure(struct store *st, const struct config *cfg, bool serving,
 	atomic_store(&state.awaited, state.on && cfg->appendfsync == APPENDFSYNC_ALWAYS);
 	tell(false); /* replies that wait may have nothing to wait for any more */
 	return ret;
+}
+
+void writelog_end_load(void)
+{
+	loading_stop();
+	atomic_store(&state.rewrite_stop, true);
 }
 
 /* Until what has changed so far is in the file. */

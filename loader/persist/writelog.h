@@ -33,6 +33,8 @@ int writelog_resume(struct store *st, const struct config *cfg, bool *resumed, c
 
 /* Warns of a log that is not loaded because of `appendonly no`: its data may be expected. */
 void writelog_warn_unread(const struct config *cfg);
+/* Is there a log to be loaded? */
+bool writelog_exists(const struct config *cfg);
 
 /*
  * Loads the log into a store that has never served.  0 and the number of keys that were set;
@@ -40,6 +42,8 @@ void writelog_warn_unread(const struct config *cfg);
  */
 int writelog_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
 		  size_t err_len);
+/* Has a load end soon, and the first base that writelog_configure() waits for.  Any thread. */
+void writelog_end_load(void);
 
 /*
  * Begins or ends the log, as `appendonly` says, and does as the other directives say from now on.

@@ -260,12 +260,19 @@ bool changes_follow(struct server *s)
 		if (ch->listener)
 			tell_later(ch, NULL, 0, false); /* so it is for what comes after */
 	}
+	if (s->loading)
+		return true; /* what is loaded is no change */
 	if (are_wanted(s))
 		ch->unwanted = 0;
 	if (are_wanted(s) && !ch->listener)
 		changes_begin(ch);
 	backlog_resize(&ch->backlog, ch->listener && events_wanted(s) ? s->cfg->notify_backlog : 0);
 	return ch->listener || !are_wanted(s);
+}
+
+void changes_loaded(struct server *s)
+{
+	changes_follow(s);
 }
 
 void changes_of_all(struct server *s)

@@ -60,6 +60,8 @@ struct changes {
 
 /* When the server starts, when its configuration has changed, and every second. */
 void changes_start(struct server *s);
+/* From now on changes are those of clients. */
+void changes_loaded(struct server *s);
 /* False: changes are needed, but the listener could not be opened yet. */
 bool changes_follow(struct server *s);
 void changes_second(struct server *s);

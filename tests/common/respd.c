@@ -4,7 +4,8 @@
  * userstore.c.  Takes xkvd's directives; needs no root.  RESPD_PAGES in the environment limits the
  * store's pages, so that it gets full.
  * SIGWINCH holds walks over the store, and lets them go on again, so that a
- * save lasts as long as a test wants.
+ * save lasts as long as a test wants.  RESPD_HOLD in the environment holds the load at the start,
+ * which SIGWINCH then lets go on.
  * RESPD_AHEAD in the environment: seconds that its calendar is ahead of the clock.
  */
 #include <errno.h>
@@ -45,18 +46,24 @@ static int fail(const char *text)
 	return 1;
 }
 
-static int load(struct store *st, const struct config *cfg)
-{
+struct load {
+	struct store *st;
+	const struct config *cfg;
 	char err[512];
-	uint64_t keys;
-	int ret = snapshot_load(st, cfg, &keys, err, sizeof(err));
+};
 
-	return ret && ret != -ENOENT ? fail(err) : 0;
+static int load(void *arg)
+{
+	struct load *l = arg;
+	uint64_t keys;
+	int ret = snapshot_load(l->st, l->cfg, &keys, l->err, sizeof(l->err));
+
+	return ret == -ENOENT ? 0 : ret;
 }
 
 struct hold {
 	int fd;
-	bool held;
+	bool held, load_held;
 };
 
 static bool on_hold_signal(void *arg)
@@ -66,6 +73,11 @@ static bool on_hold_signal(void *arg)
 
 	if (read(h->fd, &info, sizeof(info)) != sizeof(info))
 		return false;
+	if (h->load_held) {
+		h->load_held = false;
+		faults_hold_loads(false);
+		return false;
+	}
 	h->held = !h->held;
 	faults_hold_scans(h->held);
 	log_notice("walks are %s", h->held ? "held" : "released");
@@ -88,47 +100,78 @@ struct respd {
 	struct store *store;
 	struct server *server;
 	const struct config **cfg;
+	bool loads;
 };
 
 static void adopt(void *arg, const struct config *next)
 {
 	struct respd *d = arg;
 
-	store_limit(d->store, next->maxmemory, next->maxmemory_policy);
+	if (!d->loads)
+		store_limit(d->store, next->maxmemory, next->maxmemory_policy);
 	config_free(*d->cfg);
 	*d->cfg = next;
-	if (d->server)
+	if (d->server && !d->loads)
 		server_follow_saves(d->server);
+}
+
+/* As xkvd does; what is set meanwhile is in force afterwards. */
+static int load_and_serve(struct respd *d)
+{
+	struct load l = { .st = d->store };
+	int ret;
+
+	l.cfg = config_with_users(*d->cfg, (*d->cfg)->closed_by_users, l.err, sizeof(l.err));
+	if (!l.cfg)
+		return fail(l.err);
+	log_notice("loading the data: until it is there, clients get LOADING");
+	ret = server_load(d->server, load, &l, l.err, sizeof(l.err));
+	config_free(l.cfg);
+	if (ret == -ECANCELED)
+		return ret;
+	if (ret)
+		return fail(l.err);
+	d->loads = false;
+	store_limit(d->store, (*d->cfg)->maxmemory, (*d->cfg)->maxmemory_policy);
+	return housekeeping_serve(d->server) ? fail("out of memory") : 0;
 }
 
 static int serve(struct store *st, const struct config **cfg, const char *file, int signal)
 {
-	struct respd d = { .store = st, .cfg = cfg };
+	struct respd d = { .store = st,
+			   .cfg = cfg,
+			   .loads = !(*cfg)->upstream[0] && snapshot_exists(*cfg) };
 	struct server_options options = { .cfg = *cfg,
 					  .store = st,
 					  .executor = proxy_executor(commands_executor(), *cfg),
 					  .config_file = file,
+					  .loads = d.loads,
 					  .adopt = adopt,
 					  .config_arg = &d };
 	char err[512];
-	struct hold hold = { .fd = signal };
+	struct hold hold = { .fd = signal, .load_held = d.loads && getenv("RESPD_HOLD") };
 	struct server *s = server_new(&options, err, sizeof(err));
 	int ret;
 
 	if (!s)
 		return fail(err);
 	d.server = s;
+	faults_hold_loads(hold.load_held);
 	proxy_start(s);
 	if (housekeeping_begin(s))
 		ret = fail("out of memory");
 	else if (hold.fd < 0 || server_add_fd(s, hold.fd, USES_CONTEXT, on_hold_signal, &hold))
 		ret = fail("cannot catch SIGWINCH");
 	else
-		ret = server_listen(s, err, sizeof(err)) ? fail(err) : server_run(s);
+		ret = server_listen(s, err, sizeof(err)) ? fail(err) : 0;
+	if (!ret && d.loads)
+		ret = load_and_serve(&d);
+	if (!ret)
+		ret = server_run(s);
 	housekeeping_end(s);
 	server_free(s);
 	close(hold.fd);
-	return ret;
+	return ret == -ECANCELED ? 0 : ret;
 }
 
 int main(int argc, char *argv[])
@@ -164,9 +207,7 @@ int main(int argc, char *argv[])
 	if (getenv("RESPD_PAGES"))
 		user_bpf_limit_pages(atoi(getenv("RESPD_PAGES")));
 	store_limit(st, cfg->maxmemory, cfg->maxmemory_policy);
-	ret = cfg->upstream[0] ? 0 : load(st, cfg);
-	if (!ret)
-		ret = serve(st, &cfg, file, signal);
+	ret = serve(st, &cfg, file, signal);
 	userstore_free(st);
 	config_free(cfg);
 	return ret;

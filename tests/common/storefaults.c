@@ -3,14 +3,16 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "bpf/proto.h"
+#include "loader/persist/loading.h"
 #include "loader/store/cut.h"
 #include "loader/store/store.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over everything below */
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
-static bool held;
+static bool held, loads_held;
 static unsigned int sets_before, sets_failing, cuts_spoilt;
 static int sets_err;
 
@@ -25,6 +27,8 @@ void __real_store_run(struct store_ctx *ctx, const struct store_op *ops, unsigne
 		      store_done_fn *done, void *arg);
 void __wrap_store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 		      store_done_fn *done, void *arg);
+bool __real_loading_goes_on(uint64_t bytes);
+bool __wrap_loading_goes_on(uint64_t bytes);
 int __real_store_cut(struct store_ctx *ctx, const struct cut_user *user);
 int __wrap_store_cut(struct store_ctx *ctx, const struct cut_user *user);
 
@@ -34,6 +38,29 @@ void faults_hold_scans(bool hold)
 	held = hold;
 	pthread_cond_broadcast(&released);
 	pthread_mutex_unlock(&lock);
+}
+
+void faults_hold_loads(bool hold)
+{
+	pthread_mutex_lock(&lock);
+	loads_held = hold;
+	pthread_mutex_unlock(&lock);
+}
+
+bool __wrap_loading_goes_on(uint64_t bytes)
+{
+	const struct timespec ms = { .tv_nsec = 1000000 };
+	bool goes_on = __real_loading_goes_on(bytes), waits = true;
+
+	while (goes_on && waits) {
+		pthread_mutex_lock(&lock);
+		waits = loads_held;
+		pthread_mutex_unlock(&lock);
+		if (waits)
+			nanosleep(&ms, NULL);
+		goes_on = !loading_is_stopped();
+	}
+	return goes_on;
 }
 
 void faults_fail_sets(unsigned int after, unsigned int count, int err)

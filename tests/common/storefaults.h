@@ -11,6 +11,12 @@
 /* While held, walks that read values block: a save stays in progress as long as a test needs. */
 void faults_hold_scans(bool hold);
 
+/*
+ * While held, whoever reads a file to load it blocks, until it is told to end: a load stays in
+ * progress as long as a test needs.
+ */
+void faults_hold_loads(bool hold);
+
 /* After `after` more store_set(), the next `count` of them change nothing and return `err`. */
 void faults_fail_sets(unsigned int after, unsigned int count, int err);
 

@@ -326,6 +326,52 @@ static void test_without_a_client(void **state)
 	free(want);
 }
 
+/* When the data is loaded, workers are added: clients that are at rest are shared among them. */
+static void test_workers_share_the_clients(void **state)
+{
+	struct bed *b = *state;
+	struct server_options options = b->server->opt;
+	int fds[2], peer[6];
+	struct connection conn;
+	struct client *told;
+	unsigned int active = 0;
+	char err[256];
+
+	server_free(b->server);
+	b->builder.cfg->io_threads = 3;
+	options.loads = true;
+	b->server = server_new(&options, err, sizeof(err));
+	assert_non_null(b->server);
+	assert_int_equal(b->server->worker_count, 1);
+	for (int i = 0; i < 6; i++) {
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+		peer[i] = fds[0];
+		connection_unix(&conn, fds[1]);
+		client_new(b->server->worker[0], conn);
+	}
+	told = b->client = TAILQ_FIRST(&b->server->worker[0]->clients);
+	send_message(b); /* not yet sent */
+	assert_int_equal(server_loaded(b->server, err, sizeof(err)), 0);
+	assert_int_equal(b->server->worker_count, 3);
+	assert_ptr_equal(told->caller.worker, b->server->worker[0]);
+	for (int i = 0; i < 3; i++) {
+		struct worker *w = b->server->worker[i];
+		struct client *c;
+		size_t memory = 0;
+
+		assert_int_equal(w->client_count, 2);
+		TAILQ_FOREACH(c, &w->clients, link) {
+			assert_ptr_equal(c->caller.worker, w);
+			active += ev_is_active(&c->stream.readable);
+			memory += c->memory;
+		}
+		assert_int_equal(w->client_memory, memory);
+	}
+	assert_int_equal(active, 6);
+	for (int i = 0; i < 6; i++)
+		close(peer[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -336,6 +382,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_soft_limit, make, take_down),
 		cmocka_unit_test_setup_teardown(test_held_messages, make, take_down),
 		cmocka_unit_test_setup_teardown(test_without_a_client, make, take_down),
+		cmocka_unit_test_setup_teardown(test_workers_share_the_clients, make, take_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

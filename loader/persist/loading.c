@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "loading.h"
+
+#include <stdatomic.h>
+
+#include "util/clock.h"
+
+#define PASSES 2
+
+static struct {
+	_Atomic uint64_t bytes, read; /* the latter in all passes */
+	_Atomic uint64_t began_ns;
+	_Atomic time_t start;
+	atomic_bool stop;
+} state;
+
+void loading_begin(uint64_t bytes)
+{
+	atomic_store(&state.bytes, bytes);
+	atomic_store(&state.read, 0);
+	atomic_store(&state.start, time(NULL));
+	atomic_store(&state.began_ns, monotonic_ns());
+}
+
+bool loading_goes_on(uint64_t bytes)
+{
+	atomic_fetch_add_explicit(&state.read, bytes, memory_order_relaxed);
+	return !loading_is_stopped();
+}
+
+void loading_stop(void)
+{
+	atomic_store(&state.stop, true);
+}
+
+bool loading_is_stopped(void)
+{
+	return atomic_load(&state.stop);
+}
+
+void loading_status(struct loading_info *out)
+{
+	uint64_t began = atomic_load(&state.began_ns), loaded = atomic_load(&state.read) / PASSES;
+
+	out->bytes = atomic_load(&state.bytes);
+	/* a file may grow, and some bytes are read again */
+	out->loaded = loaded < out->bytes ? loaded : out->bytes;
+	out->start = began ? atomic_load(&state.start) : time(NULL);
+	out->seconds = began ? (double)(monotonic_ns() - began) / 1e9 : 0;
+	out->left = 1;
+	if (out->loaded)
+		out->left = out->seconds * (double)(out->bytes - out->loaded) / (double)out->loaded;
+}
