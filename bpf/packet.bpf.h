@@ -225,39 +225,47 @@ static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
 
 /* ---- admission ------------------------------------------------------------ */
 
-/* As the stack requires: the link-layer address must be ours, too. */
-static __always_inline int addressed(struct hosts *h, const __u8 *mac)
-{
-	return h->to == mac_bits(mac) ? CONTINUE : XKV_C_pass_mac;
-}
-
 static __always_inline bool is_v4(const struct hosts *h)
 {
 	return h->proto == bpf_htons(ETH_P_IP);
 }
 
-/* An address may be listed several times: with each MAC that frames for it are sent to. */
+/* 1 if a bit is set, else 0.  Without a branch, both ways of which the verifier would follow. */
+static __always_inline __u64 any_bit(__u64 word)
+{
+	__u64 negative = -word;
+
+	barrier_var(negative); /* else it is compiled to a branch */
+	return (word | negative) >> 63;
+}
+
+/*
+ * An address may be listed several times: with each MAC that frames for it are sent to.  As the
+ * stack requires, the link-layer address must be ours, too.
+ */
 static __always_inline int is_for_us(struct hosts *h, struct xkv_rules *rules)
 {
-	int why = h->link ? XKV_C_pass_vlan : XKV_C_pass_not_local;
+	__u64 differ, elsewhere = 1;
 	bool v4 = is_v4(h);
 
 	for (__u32 i = 0; v4 && i < XKV_LOCAL_MAX && i < rules->local4_count; i++) {
-		if (rules->local4[i].addr != (__be32)h->dest[0] || rules->local4[i].link != h->link)
-			continue;
-		why = addressed(h, rules->local4[i].mac);
-		if (why == CONTINUE)
-			return why;
+		differ = (rules->local4[i].addr ^ (__be32)h->dest[0]) |
+			 (rules->local4[i].link ^ h->link);
+		if (!(differ | (mac_bits(rules->local4[i].mac) ^ h->to)))
+			return CONTINUE;
+		elsewhere &= any_bit(differ);
 	}
 	for (__u32 i = 0; !v4 && i < XKV_LOCAL_MAX && i < rules->local6_count; i++) {
-		if (rules->local6[i].addr[0] != h->dest[0] ||
-		    rules->local6[i].addr[1] != h->dest[1] || rules->local6[i].link != h->link)
-			continue;
-		why = addressed(h, rules->local6[i].mac);
-		if (why == CONTINUE)
-			return why;
+		differ = (rules->local6[i].addr[0] ^ h->dest[0]) |
+			 (rules->local6[i].addr[1] ^ h->dest[1]) |
+			 (rules->local6[i].link ^ h->link);
+		if (!(differ | (mac_bits(rules->local6[i].mac) ^ h->to)))
+			return CONTINUE;
+		elsewhere &= any_bit(differ);
 	}
-	return why;
+	if (!elsewhere)
+		return XKV_C_pass_mac;
+	return h->link ? XKV_C_pass_vlan : XKV_C_pass_not_local;
 }
 
 static __always_inline bool allowed4(struct xkv_rules *rules, __u64 addr)
@@ -478,14 +486,18 @@ static __always_inline int request_init(struct packet *p, struct xkv_config *cfg
 /*
  * Copies words, four per iteration, into or out of a packet that ends at `end`, and returns the sum
  * of their halves.  The pointer into the packet continues as the one that was compared with `end`:
- * the verifier has no bounds for any other.
+ * the verifier has no bounds for any other.  The last words are found from the beginning again: so
+ * it follows these once, not for each number of iterations.
  */
 static __always_inline __u64 copy_summed(__u64 *to, const __u64 *from, bool out, const void *end,
 					 __u32 words)
 {
+	__u32 whole = words & ~3U, last = words & 3;
+	__u64 *next, *other, *first_to = to;
+	const __u64 *first_from = from;
 	struct halves sum = { 0 };
-	__u64 *next, *other;
 
+	barrier_var(whole);
 	for (; words >= 4; words -= 4) {
 		next = (out ? to : (__u64 *)from) + 4;
 		other = (out ? (__u64 *)from : to) + 4;
@@ -500,11 +512,13 @@ static __always_inline __u64 copy_summed(__u64 *to, const __u64 *from, bool out,
 		to = out ? next : other;
 		from = out ? other : next;
 	}
-	for (int rest = 0; rest < 3; rest++) {
+	to = first_to + whole;
+	from = first_from + whole;
+	for (__u32 rest = 0; rest < 3; rest++) {
 		next = (out ? to : (__u64 *)from) + 1;
 		other = (out ? (__u64 *)from : to) + 1;
 		barrier_var(next);
-		if (rest >= (int)words || (void *)next > end)
+		if (rest >= last || (void *)next > end)
 			break;
 		COPY_WORD(to, from, 0, &sum);
 		barrier_var(other);
@@ -585,21 +599,34 @@ static __always_inline int locate(struct xdp_md *ctx, struct xkv_request *rq, st
 	return locate_at(ctx, rq->ip_off, rq->ip4, p);
 }
 
+/* The sum of pseudo header and UDP header. */
+static __always_inline __u64 headers_sum(struct packet *p, __u64 address_sum)
+{
+	return udp_sum(address_sum, p->udp->source, p->udp->dest, p->udp->len) + p->udp->check;
+}
+
 /* Is the checksum right, with a payload of this sum?  Over IPv4 there may be none. */
 static __always_inline bool checksum_is_right(struct packet *p, __u64 address_sum, __u64 sum)
 {
 	if (!p->udp->check)
 		return p->ip4 != NULL;
-	sum += udp_sum(address_sum, p->udp->source, p->udp->dest, p->udp->len) + p->udp->check;
-	return fold(sum) == 0xffff;
+	return fold(headers_sum(p, address_sum) + sum) == 0xffff;
 }
 
-/* Copies the payload into the request and verifies its checksum. */
+/*
+ * Copies the payload into the request and verifies its checksum.  No pointer into the packet is
+ * used after the copy: the verifier knows more of it after each iteration, and would follow what
+ * comes then for each number of them.
+ */
 static __always_inline int copy_and_verify(struct packet *p, struct xkv_request *rq)
 {
-	__u64 sum = copy_payload(rq->in_word, (__u8 *)(p->udp + 1), p->end, rq->req_len);
+	__u64 sum = headers_sum(p, rq->address_sum);
+	__u32 check = p->udp->check;
 
-	return checksum_is_right(p, rq->address_sum, sum) ? CONTINUE : XKV_C_pass_checksum;
+	sum += copy_payload(rq->in_word, (__u8 *)(p->udp + 1), p->end, rq->req_len);
+	if (!check)
+		return rq->ip4 ? CONTINUE : XKV_C_pass_checksum;
+	return fold(sum) == 0xffff ? CONTINUE : XKV_C_pass_checksum;
 }
 
 /* ---- the reply ----------------------------------------------------------- */

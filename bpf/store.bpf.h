@@ -313,9 +313,12 @@ static __always_inline bool is_draining(__u64 ref)
 static __always_inline bool park(__u64 ref)
 {
 	struct xkv_unit *span = span_of(ref);
-	struct xkv_slot *slot = slot_at(ref);
+	struct xkv_slot *slot;
 
-	if (!span || !slot || READ_ONCE(span->state) != XKV_SPAN_DRAINING)
+	if (!span || READ_ONCE(span->state) != XKV_SPAN_DRAINING)
+		return false;
+	slot = slot_at(ref);
+	if (!slot)
 		return false;
 	WRITE_ONCE(slot->key_len, XKV_KEY_PARKED);
 	__sync_fetch_and_add(&span->parked, 1);

@@ -135,6 +135,24 @@ __noinline int txn_find(struct xkv_request *rq, __u32 index)
 
 TXN_STAGE(txn_find)
 
+/* Locks a slot with the current key; AGAIN: it changes meanwhile. */
+__noinline int txn_lock_try(struct xkv_request *rq, __u32 index)
+{
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
+	struct xkv_slot *slot = k ? slot_at(k->ref) : NULL;
+	__u64 seq;
+
+	if (!rq || !k || !slot)
+		return XKV_C_pass_busy;
+	if (!holds_key(&IN(rq, rq->key_off), rq->key_len, rq->db, slot, &seq))
+		return seq & 1 ? AGAIN : XKV_C_pass_busy;
+	if (!EXCHANGE(slot, &slot->seq, seq, seq | 1))
+		return AGAIN;
+	k->seq = seq;
+	k->state = XKV_TXN_LOCKED;
+	return XKV_TXN_DONE;
+}
+
 /*
  * Locks the slot of a key that was not read, and that was changed since it was found.  The key is
  * compared first: another one may use the slot now.  A slot that has the key and an even `seq` is
@@ -143,31 +161,14 @@ TXN_STAGE(txn_find)
 __noinline int txn_lock_again(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
-	struct xkv_slot *slot = k ? slot_at(k->ref) : NULL;
-	__u32 key_len, db;
-	const __u64 *key;
-	__u64 seq;
+	int outcome = AGAIN;
 
-	if (!rq || !k || !slot)
+	if (!rq || !k)
 		return XKV_C_pass_busy;
 	txn_load(rq, k);
-	/* Once: what is loaded for each try is so in front of the loop, which Linux 6.1 refuses. */
-	key = &IN(rq, rq->key_off);
-	key_len = rq->key_len;
-	db = rq->db;
-	for (int i = 0; i < TRIES; i++) {
-		if (!holds_key(key, key_len, db, slot, &seq)) {
-			if (seq & 1)
-				continue;
-			return XKV_C_pass_busy;
-		}
-		if (!EXCHANGE(slot, &slot->seq, seq, seq | 1))
-			continue;
-		k->seq = seq;
-		k->state = XKV_TXN_LOCKED;
-		return XKV_TXN_DONE;
-	}
-	return XKV_C_pass_busy;
+	for (int i = 0; i < TRIES && outcome == AGAIN; i++)
+		outcome = txn_lock_try(rq, index);
+	return outcome == AGAIN ? XKV_C_pass_busy : outcome;
 }
 
 /*

@@ -31,24 +31,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* ---- the reply ----------------------------------------------------------- */
 
-/*
- * Copies the reply, `len` bytes in whole words, into the packet; returns the sum of its 16-bit
- * words.
- */
-static __always_inline __u64 copy_reply(struct packet *p, struct xkv_request *rq, __u32 len)
-{
-	__u64 *to = (__u64 *)(p->udp + 1), word, sum = 0;
-
-	for (__u32 i = 0; i < XKV_REQUEST_BYTES / 8; i++) {
-		if (i * 8 >= len || (void *)(to + 1) > p->end)
-			break;
-		word = rq->out_word[i];
-		*to++ = word;
-		sum += HALVES(word);
-	}
-	return sum;
-}
-
 /* Restores a packet that goes to the stack: its length, and its payload if that was overwritten. */
 static __always_inline int restore_packet(struct xdp_md *ctx, struct xkv_request *rq)
 {
@@ -67,6 +49,7 @@ __noinline int reply(struct xdp_md *ctx, struct xkv_request *rq)
 {
 	struct packet p;
 	__u32 len, offset;
+	__u64 sum;
 
 	if (!rq)
 		return XKV_C_drop_internal;
@@ -88,7 +71,10 @@ __noinline int reply(struct xdp_md *ctx, struct xkv_request *rq)
 	}
 	if (locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_drop_internal;
-	swap_headers(&p, rq->address_sum, len, copy_reply(&p, rq, len));
+	sum = copy_to_packet((__u64 *)(p.udp + 1), rq->out_word, p.end, value_words(len));
+	if (locate(ctx, rq, &p) != CONTINUE)
+		return XKV_C_drop_internal;
+	swap_headers(&p, rq->address_sum, len, sum);
 	return XKV_C_replies;
 }
 
