@@ -256,6 +256,7 @@ def test_taken_off_and_detached_under_load(bed, bulks, xkvd):
         lost = one.lost
         wait_for(lambda: one.lost > lost, 10, "nobody serves")
         d.start()
+        wait_for(lambda: packets(d) > 1000, 20, "the next program serves")
         more(one, two)
     agree(d, one, two)
     d.check_batched()
