@@ -301,13 +301,13 @@ static void flows_forget(struct flows *all, const struct xkv_flow_key *key, uint
  * Will the kernel send nothing more in the numbers of a flow?  It may while it has a socket: a FIN
  * that is not acknowledged, or, if xkvd has closed first, acknowledgements in TIME_WAIT.
  */
-static bool is_over(const struct flows *all, struct ended *e, bool lingered)
+static bool is_over(const struct flows *all, struct ended *e)
 {
 	if (id_of(all, &e->key) != e->id)
 		return true;
 	if (e->findable)
 		return sock_find(all->diag, &e->key) == SOCK_NONE;
-	return !still_moves(all, e) && lingered;
+	return !still_moves(all, e); /* which the first look says of any */
 }
 
 /* Looks at the oldest one of a list, if it has been there for some time. */
@@ -319,7 +319,7 @@ static bool tend_one(struct flows *all, struct ended_list *list, double wait)
 	if (!e || now - e->since <= wait)
 		return false;
 	STAILQ_REMOVE_HEAD(list, link);
-	if (is_over(all, e, list == &all->lingering)) {
+	if (is_over(all, e)) {
 		flows_forget(all, &e->key, e->id, e->owner);
 		free(e);
 	} else {
