@@ -274,8 +274,8 @@ def test_a_damaged_snapshot(bed, xkvd, good_file, kind):
         assert udp.get(b"key:7").value == random.Random(7).randbytes(50)
 
 
-def test_start_empty(xkvd, good_file):
-    d = xkvd("--save", "", "--start-empty", "yes", run=False)
+def test_start_empty(xkvd_alone, good_file):
+    d = xkvd_alone("--save", "", "--start-empty", "yes", run=False)
     bad = damages(good_file)["flipped"]
     (d.dir / "dump.rdb").write_bytes(bad)
     d.start()
@@ -288,9 +288,9 @@ def test_start_empty(xkvd, good_file):
     assert (d.dir / aside[0]).read_bytes() == bad, "the next save does not touch it"
 
 
-def test_start_empty_keeps_a_file_that_does_not_fit(xkvd, good_file):
+def test_start_empty_keeps_a_file_that_does_not_fit(xkvd_alone, good_file):
     """An index for four keys, with its chains, takes 119."""
-    d = xkvd("--save", "", "--start-empty", "yes", "--max-keys", "4", run=False)
+    d = xkvd_alone("--save", "", "--start-empty", "yes", "--max-keys", "4", run=False)
     (d.dir / "dump.rdb").write_bytes(good_file)
     d.start(wait=False)
     assert d.wait() == 1
@@ -299,8 +299,8 @@ def test_start_empty_keeps_a_file_that_does_not_fit(xkvd, good_file):
     assert os.listdir(d.dir) == ["dump.rdb"] and (d.dir / "dump.rdb").read_bytes() == good_file
 
 
-def test_start_empty_twice_keeps_both(xkvd, good_file):
-    d = xkvd("--save", "", "--start-empty", "yes", run=False)
+def test_start_empty_twice_keeps_both(xkvd_alone, good_file):
+    d = xkvd_alone("--save", "", "--start-empty", "yes", run=False)
     contents = [damages(good_file)[kind] for kind in ("flipped", "truncated")]
     for bad in contents:
         (d.dir / "dump.rdb").write_bytes(bad)
@@ -329,8 +329,8 @@ def test_other_types(xkvd, stock):
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
-def test_log_is_opened_again(xkvd, number):
-    d = xkvd("--save", "", run=False)
+def test_log_is_opened_again(xkvd_alone, number):
+    d = xkvd_alone("--save", "", run=False)
     file, moved = d.tmp / "own.log", d.tmp / "own.log.1"
     d.options += ["--logfile", str(file)]
     d.start()
@@ -343,9 +343,9 @@ def test_log_is_opened_again(xkvd, number):
     assert "exit" in file.read_text() and "received SIGTERM" not in moved.read_text()
 
 
-def test_log_as_json(xkvd):
+def test_log_as_json(xkvd_alone):
     """Each line from the first to the last, and text again after CONFIG SET."""
-    d = xkvd("--log-format", "json", "--loglevel", "debug")
+    d = xkvd_alone("--log-format", "json", "--loglevel", "debug")
     d.redis().config_set("log-format", "text")
     d.redis().config_set("maxclients", 5000)
     d.redis().config_set("log-format", "json")
@@ -358,16 +358,16 @@ def test_log_as_json(xkvd):
     assert all(set(entry) == {"time", "level", "pid", "message"} for entry in objects)
 
 
-def test_log_that_cannot_be_opened(xkvd, tmp_path):
-    d = xkvd("--logfile", str(tmp_path / "no" / "such" / "log"), run=False)
+def test_log_that_cannot_be_opened(xkvd_alone, tmp_path):
+    d = xkvd_alone("--logfile", str(tmp_path / "no" / "such" / "log"), run=False)
     d.start(wait=False)
     assert d.wait(10) == 1
     assert "cannot open the log" in d.log() and len(d.log().splitlines()) == 1
     assert not d.pins.exists()
 
 
-def test_idle_clients_are_closed(xkvd, bed):
-    d = xkvd("--save", "", "--timeout", "1")
+def test_idle_clients_are_closed(xkvd_alone, bed):
+    d = xkvd_alone("--save", "", "--timeout", "1")
     with bed.tcp("client") as sock:
         begin = time.monotonic()
         sock.sendall(b"PING\r\n")

@@ -122,10 +122,10 @@ def test_what_is_there_after_a_crash(xkvd):
 
 
 @pytest.mark.sanitized
-def test_long_keys_are_there_after_a_crash_and_in_snapshots(xkvd):
+def test_long_keys_are_there_after_a_crash_and_in_snapshots(xkvd_alone):
     entries = {b"": b"of the empty key", b"k" * 251: b"1", b"k" * 5000: os.urandom(300_000),
                b"K" * 65536: os.urandom(1000), b"short": b"2"}
-    d = xkvd("--save", "")
+    d = xkvd_alone("--save", "")
     redis = d.redis()
     for key, value in entries.items():
         redis.set(key, value, ex=100 if value == b"1" else None)
@@ -251,9 +251,9 @@ def test_killed_while_it_loads(xkvd, big_file, part):
 
 
 @pytest.mark.parametrize("then", ["other", "none", "damaged"])
-def test_what_a_killed_load_leaves_is_no_data(xkvd, big_file, other_file, then):
+def test_what_a_killed_load_leaves_is_no_data(xkvd_alone, big_file, other_file, then):
     """The next start has another file, none, or one that it sets aside."""
-    d = xkvd("--save", "", "--start-empty", "yes", run=False)
+    d = xkvd_alone("--save", "", "--start-empty", "yes", run=False)
     kill_while_it_loads(d, big_file, 0.3)
     if then == "other":
         shutil.copy(other_file, d.dir / "dump.rdb")
@@ -269,9 +269,9 @@ def test_what_a_killed_load_leaves_is_no_data(xkvd, big_file, other_file, then):
     assert redis.dbsize() == len(expected)
 
 
-def test_signals_while_it_loads(xkvd, big_file):
+def test_signals_while_it_loads(xkvd_alone, big_file):
     """logrotate sends SIGHUP or SIGUSR1 whenever it likes; the log is opened again after that."""
-    d = xkvd("--save", "", run=False)
+    d = xkvd_alone("--save", "", run=False)
     for _ in range(20):
         loads = start_to_load(d, big_file, 0.3)
         for number in signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE:
@@ -288,9 +288,9 @@ def test_signals_while_it_loads(xkvd, big_file):
     assert d.redis().dbsize() == KEYS
 
 
-def test_killed_while_it_removes_new_maps(xkvd, big_file):
+def test_killed_while_it_removes_new_maps(xkvd_alone, big_file):
     """A first start that fails removes its maps; where that was interrupted the rest goes, too."""
-    d = xkvd("--save", "", run=False)
+    d = xkvd_alone("--save", "", run=False)
     kill_while_it_loads(d, big_file, 0.1)
     for name in "xkv_index", "xkv_pages":
         (d.pins / name).unlink()
@@ -338,9 +338,9 @@ def test_a_store_without_its_scratch(xkvd, names):
     assert d.redis().mget(list(keys)) == [b"%d" % i for i in range(30)]
 
 
-def test_without_the_first_keys_of_a_large_transaction(xkvd):
+def test_without_the_first_keys_of_a_large_transaction(xkvd_alone):
     """What is noted of the others is given up with them, and their slots are found."""
-    d = xkvd("--save", "")
+    d = xkvd_alone("--save", "")
     keys = {f"key:{i}": i for i in range(5000)}
     for _ in range(3):
         d.redis().mset(keys)
@@ -390,15 +390,15 @@ def test_sigterm_saves_and_leaves_the_data_plane(xkvd):
     assert "adopted the store" in d.log() and d.redis().get("key") == b"later"
 
 
-def test_sigterm_without_save_rules_writes_nothing(xkvd):
-    d = xkvd("--save", "")
+def test_sigterm_without_save_rules_writes_nothing(xkvd_alone):
+    d = xkvd_alone("--save", "")
     d.redis().set("key", "value")
     d.stop()
     assert not list(d.dir.iterdir())
 
 
-def test_sigint_stops_too(xkvd):
-    d = xkvd("--save", "")
+def test_sigint_stops_too(xkvd_alone):
+    d = xkvd_alone("--save", "")
     d.signal(signal.SIGINT)
     assert d.wait(10) == 0
 
@@ -423,8 +423,8 @@ def test_second_signal_after_a_save_that_failed(xkvd):
     assert d.redis().get("key") == b"value"
 
 
-def test_second_signal_during_the_save(xkvd, big_file):
-    d = xkvd("--save", "3600 1", run=False)
+def test_second_signal_during_the_save(xkvd_alone, big_file):
+    d = xkvd_alone("--save", "3600 1", run=False)
     os.link(big_file, d.dir / "dump.rdb")
     d.start()
     d.redis().set("key", "value")

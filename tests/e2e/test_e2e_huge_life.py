@@ -13,8 +13,8 @@ from huge import LIMITS, MIB, memory_of, noise, sound
 
 
 @pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru"])
-def test_maxmemory(xkvd, policy):
-    d = xkvd(*LIMITS, "--maxmemory", "80mb", "--maxmemory-policy", policy, "--save", "",
+def test_maxmemory(xkvd_alone, policy):
+    d = xkvd_alone(*LIMITS, "--maxmemory", "80mb", "--maxmemory-policy", policy, "--save", "",
              "--max-keys", "10000")
     r = d.redis()
     small = {f"s{i}": noise(1000) for i in range(1000)}
@@ -46,9 +46,9 @@ def test_maxmemory(xkvd, policy):
     sound(d)
 
 
-def test_kill_while_values_come_and_go(xkvd):
+def test_kill_while_values_come_and_go(xkvd_alone):
     """Every value is whole or missing; what an xkvd had in hand is free again."""
-    d = xkvd(*LIMITS, "--save", "")
+    d = xkvd_alone(*LIMITS, "--save", "")
     values = [noise(100, i) * (size * MIB // 100) for i, size in enumerate((3, 5, 3, 17))]
     for round_ in range(8 if LONG else 4):
         done = threading.Event()
@@ -85,8 +85,8 @@ def test_kill_while_values_come_and_go(xkvd):
     sound(d)
 
 
-def test_snapshot(xkvd, stock):
-    d = xkvd(*LIMITS)
+def test_snapshot(xkvd_alone, stock):
+    d = xkvd_alone(*LIMITS)
     r = d.redis()
     values = {b"a": noise(5 * MIB), b"l" * 300: noise(3 * MIB), b"s": b"small",
               b"same": b"s" * 20 * MIB}
@@ -112,9 +112,9 @@ def test_snapshot(xkvd, stock):
     sound(d)
 
 
-def test_write_log(xkvd):
+def test_write_log(xkvd_alone):
     """The log has what was written, before and after it was rewritten."""
-    d = xkvd(*LIMITS, "--appendonly", "yes", "--appendfsync", "always", "--save", "")
+    d = xkvd_alone(*LIMITS, "--appendonly", "yes", "--appendfsync", "always", "--save", "")
     r = d.redis()
     want = {}
     for i, size in enumerate((3, 5, 9)):

@@ -26,8 +26,8 @@ def pipeline(redis, commands):
     return pipe.execute()
 
 
-def test_most_keys(xkvd):
-    d = xkvd("--save", "", "--max-keys", "200000")
+def test_most_keys(xkvd_alone):
+    d = xkvd_alone("--save", "", "--max-keys", "200000")
     redis = d.redis(socket_timeout=120)
     keys = names(MOST)
     assert redis.mset({key: b"v" + key for key in keys})
@@ -47,9 +47,9 @@ def test_most_keys(xkvd):
     assert redis.delete(*keys) == MOST and redis.dbsize() == 0
 
 
-def test_more_keys(xkvd):
+def test_more_keys(xkvd_alone):
     """One error, nothing is executed."""
-    d = xkvd("--save", "")
+    d = xkvd_alone("--save", "")
     redis = d.redis(socket_timeout=120)
     keys = names(MOST + 1)
     with pytest.raises(redis_py.ResponseError, match="more than 65536 keys or 256 MiB"):
@@ -61,9 +61,9 @@ def test_more_keys(xkvd):
     assert redis.dbsize() == 0
 
 
-def test_django_set_many(xkvd):
+def test_django_set_many(xkvd_alone):
     """1,500 keys with an expiry in one pipeline, as cache.set_many() of Django sends them."""
-    d = xkvd("--save", "")
+    d = xkvd_alone("--save", "")
     redis = d.redis(socket_timeout=120)
     pipe = redis.pipeline()
     pipe.mset(dict.fromkeys(names(1500), b"x"))
@@ -73,9 +73,9 @@ def test_django_set_many(xkvd):
     assert all(0 < ttl <= 300 for ttl in pipeline(redis, [("TTL", key) for key in names(1500)]))
 
 
-def test_all_or_nothing_in_a_full_store(xkvd):
+def test_all_or_nothing_in_a_full_store(xkvd_alone):
     """Room ends in the middle: not one key has been written, and those that are there stay."""
-    d = xkvd("--save", "", "--maxmemory", "20mb", "--max-keys", "50000",
+    d = xkvd_alone("--save", "", "--maxmemory", "20mb", "--max-keys", "50000",
              "--maxmemory-clients", "0")
     redis = d.redis(socket_timeout=120)
     keys = names(MOST)
@@ -87,9 +87,9 @@ def test_all_or_nothing_in_a_full_store(xkvd):
     assert redis.delete(*keys) == SOME
 
 
-def test_evicted_for_it(xkvd):
+def test_evicted_for_it(xkvd_alone):
     """A transaction that takes more memory than is free: the policy makes room for all of it."""
-    d = xkvd("--save", "", "--maxmemory", "60mb", "--maxmemory-policy", "allkeys-lru",
+    d = xkvd_alone("--save", "", "--maxmemory", "60mb", "--maxmemory-policy", "allkeys-lru",
              "--maxmemory-clients", "0")
     redis = d.redis(socket_timeout=120)
     for i in range(12):
@@ -99,12 +99,12 @@ def test_evicted_for_it(xkvd):
 
 
 @pytest.mark.parametrize("size", ["small", in_long("large")])
-def test_evicted_for_many_sizes(xkvd, size):
+def test_evicted_for_many_sizes(xkvd_alone, size):
     """Room is made for all sizes before the first slot is taken, not a grace period for each span;
     spans in which the transaction has slots cannot be emptied, and to try held all up for 20 s."""
     bytes_of = {"small": lambda i: i * 37 % 2000, "large": lambda i: 20000 + i * 37 % 9000}[size]
     count = {"small": SOME // 2, "large": 700}[size]
-    d = xkvd("--save", "", "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru",
+    d = xkvd_alone("--save", "", "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru",
              "--maxmemory-clients", "0", "--max-keys", "1000000")
     redis = d.redis(socket_timeout=120)
     for i in range(24):
@@ -129,10 +129,10 @@ def send(redis, how, values):
 
 
 @pytest.mark.parametrize("how", ["MSET", in_long("EXEC"), in_long("EVAL")])
-def test_others_are_served_while_room_is_made(xkvd, how):
+def test_others_are_served_while_room_is_made(xkvd_alone, how):
     """What needs much room in a full store waits for it, and begins again when it is there: others
     wait for the commit alone, and several take turns."""
-    d = xkvd("--save", "", "--maxmemory", "150mb", "--maxmemory-policy", "allkeys-lru",
+    d = xkvd_alone("--save", "", "--maxmemory", "150mb", "--maxmemory-policy", "allkeys-lru",
              "--maxmemory-clients", "0", "--max-keys", "500000")
     redis, other = d.redis(socket_timeout=120), d.redis(socket_timeout=120)
     for i in range(6):
@@ -184,10 +184,10 @@ def exists(redis, keys):
 
 
 @pytest.mark.parametrize("how", [in_long("EXEC"), "MSETNX"])
-def test_buckets_in_a_full_store(xkvd, how):
+def test_buckets_in_a_full_store(xkvd_alone, how):
     """Each transaction takes half of the memory and needs overflow buckets, and entries are evicted
     for both."""
-    d = xkvd("--save", "", "--maxmemory", "40mb", "--maxmemory-policy", "allkeys-lru",
+    d = xkvd_alone("--save", "", "--maxmemory", "40mb", "--maxmemory-policy", "allkeys-lru",
              "--maxmemory-clients", "0", "--max-keys", "60000")
     redis = d.redis(socket_timeout=120)
     for i in range(6):
@@ -203,9 +203,9 @@ def test_buckets_in_a_full_store(xkvd, how):
 
 
 @pytest.mark.parametrize("how", ["EXEC", in_long("MSET")])
-def test_most_bytes(xkvd, how):
+def test_most_bytes(xkvd_alone, how):
     """65,536 keys with 4,000 bytes each: the most keys, and nearly the most bytes."""
-    d = xkvd("--save", "", "--max-keys", "100000", "--maxmemory-clients", "0")
+    d = xkvd_alone("--save", "", "--max-keys", "100000", "--maxmemory-clients", "0")
     redis = d.redis(socket_timeout=120)
     keys, value = names(MOST), b"x" * 4000
     if how == "EXEC":
@@ -288,9 +288,9 @@ def test_others_wait_not_long(xkvd):
     assert longest[0] < 5, longest
 
 
-def test_keyspace_events(xkvd):
+def test_keyspace_events(xkvd_alone):
     """Of as many changes as there can be: their records take less than the ring has room for."""
-    d = xkvd("--save", "", "--max-keys", "200000", "--notify-keyspace-events", "KA")
+    d = xkvd_alone("--save", "", "--max-keys", "200000", "--notify-keyspace-events", "KA")
     redis = d.redis(socket_timeout=120)
     sub = d.redis(socket_timeout=120).pubsub()
     sub.psubscribe("__keyspace@0__:*")
@@ -312,9 +312,9 @@ def test_keyspace_events(xkvd):
 
 @pytest.mark.parametrize("after_ms", [
     in_long(40), 80, in_long(120), 160, in_long(200), 250, in_long(300), 400])
-def test_killed_in_the_middle(xkvd, after_ms):
+def test_killed_in_the_middle(xkvd_alone, after_ms):
     """All keys have the new value, or none; the store is whole, and goes on."""
-    d = xkvd("--save", "", "--max-keys", "200000")
+    d = xkvd_alone("--save", "", "--max-keys", "200000")
     redis = d.redis(socket_timeout=120)
     keys = names(MOST)
     redis.mset(dict.fromkeys(keys[::2], b"old"))

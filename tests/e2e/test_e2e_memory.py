@@ -81,8 +81,8 @@ def kernel_bytes(d):
     return sum(m["bytes_memlock"] for m in maps if m["id"] in pinned | pages)
 
 
-def test_what_is_counted_is_what_the_kernel_holds(xkvd):
-    d = xkvd("--save", "", "--max-keys", "65536")
+def test_what_is_counted_is_what_the_kernel_holds(xkvd_alone):
+    d = xkvd_alone("--save", "", "--max-keys", "65536")
     for count in (0, 30000):
         assert fill(d.redis(), count) == 0
         ours, kernels = used(d), kernel_bytes(d)
@@ -164,8 +164,8 @@ def test_mixed_sizes_share_a_small_store(xkvd, policy, least):
     accounted(d)
 
 
-def test_a_limit_below_the_tables_is_refused(xkvd):
-    d = xkvd("--save", "")
+def test_a_limit_below_the_tables_is_refused(xkvd_alone):
+    d = xkvd_alone("--save", "")
     with pytest.raises(redis.ResponseError, match="less than what the empty store takes"):
         d.redis().config_set("maxmemory", "1mb")
     assert d.redis().config_get("maxmemory") == {"maxmemory": "0"}
@@ -314,8 +314,8 @@ def test_the_only_key_that_may_go_gives_its_page(xkvd):
     accounted(d)
 
 
-def test_volatile_ttl_takes_what_expires_first(xkvd):
-    d = xkvd(*OPTIONS, "--maxmemory-policy", "volatile-ttl")
+def test_volatile_ttl_takes_what_expires_first(xkvd_alone):
+    d = xkvd_alone(*OPTIONS, "--maxmemory-policy", "volatile-ttl")
     client = d.redis()
     fill(client, 10000, prefix="soon", ex=1000)
     fill(client, 10000, prefix="late", ex=100000)

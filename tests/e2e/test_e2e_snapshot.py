@@ -77,8 +77,8 @@ def test_detach_and_start_again(xkvd):
             assert found.value == value and bool(found.ttl) == bool(ttl)
 
 
-def test_expired_keys_are_not_loaded(xkvd):
-    d = xkvd("--save", "")
+def test_expired_keys_are_not_loaded(xkvd_alone):
+    d = xkvd_alone("--save", "")
     redis = d.redis()
     redis.set("stays", 1)
     redis.set("goes", 1, px=400)
@@ -150,8 +150,8 @@ def test_save_rules(xkvd):
 
 
 @pytest.mark.sanitized
-def test_a_save_that_fails_says_why_and_keeps_the_old_file(xkvd):
-    d = xkvd("--save", "")
+def test_a_save_that_fails_says_why_and_keeps_the_old_file(xkvd_alone):
+    d = xkvd_alone("--save", "")
     redis = d.redis()
     redis.set("key", 1)
     redis.save()
@@ -186,7 +186,7 @@ def test_a_file_of_a_stock_redis(xkvd, stock):
         assert udp.get(b"lzf", pad_to=1472).status == proto.TOO_LARGE
 
 
-def test_what_was_skipped_outlives_the_saves_of_the_next_daemon(xkvd, stock):
+def test_what_was_skipped_outlives_the_saves_of_the_next_daemon(xkvd_alone, stock):
     """
     It adopts the store, does not read the file, and removes the temporary file of the killed one.
     """
@@ -194,7 +194,7 @@ def test_what_was_skipped_outlives_the_saves_of_the_next_daemon(xkvd, stock):
     source.hset("hash", "field", "value")
     source.set("string", "x")
     source.save()
-    d = xkvd("--save", "", "--rdb-other-types", "skip", run=False)
+    d = xkvd_alone("--save", "", "--rdb-other-types", "skip", run=False)
     shutil.copy(os.path.join(source.config_get("dir")["dir"], "dump.rdb"), d.dir)
     d.start()
     (d.dir / f"temp-{d.process.pid}.rdb").write_bytes(b"half of a snapsh")
@@ -207,13 +207,13 @@ def test_what_was_skipped_outlives_the_saves_of_the_next_daemon(xkvd, stock):
     assert stock(d.dir / "dump.rdb.original").hget("hash", "field") == b"value"
 
 
-def test_what_is_skipped_cannot_be_kept(xkvd, stock):
+def test_what_is_skipped_cannot_be_kept(xkvd_alone, stock):
     """It does not start: a later xkvd, which adopts the store, would not know what a save loses."""
     source = stock()
     source.hset("hash", "field", "value")
     source.set("string", "x")
     source.save()
-    d = xkvd("--save", "", "--rdb-other-types", "skip", "--start-empty", "yes", run=False)
+    d = xkvd_alone("--save", "", "--rdb-other-types", "skip", "--start-empty", "yes", run=False)
     run("mount", "-t", "tmpfs", "-o", "size=4m", "xkv-test", d.dir)
     try:
         shutil.copy(os.path.join(source.config_get("dir")["dir"], "dump.rdb"), d.dir)

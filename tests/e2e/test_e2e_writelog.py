@@ -198,7 +198,7 @@ def test_newer_servers_load_it(xkvd, tmp_path, variable, name):
         assert content_of(d) == expected
 
 
-def test_the_log_of_a_stock_redis(xkvd, tmp_path):
+def test_the_log_of_a_stock_redis(xkvd_alone, tmp_path):
     with stock(tmp_path, "--aof-timestamp-enabled", "yes") as client_of:
         one = client_of()
         for i in range(50):
@@ -221,7 +221,7 @@ def test_the_log_of_a_stock_redis(xkvd, tmp_path):
         one.function_load("#!lua name=lib\nredis.register_function('f', function() return 7 end)")
         expected = content(client_of)
     shutil.copytree(tmp_path / "appendonlydir", tmp_path / "kept")
-    d = xkvd(*OPTIONS, run=False)
+    d = xkvd_alone(*OPTIONS, run=False)
     shutil.copytree(tmp_path / "kept", log_dir(d))
     d.start()
     assert content_of(d) == expected
@@ -232,11 +232,11 @@ def test_the_log_of_a_stock_redis(xkvd, tmp_path):
     assert d.redis().fcall("f", 0) == 7
 
 
-def test_other_types_are_refused_by_name(xkvd, tmp_path):
+def test_other_types_are_refused_by_name(xkvd_alone, tmp_path):
     with stock(tmp_path) as client_of:
         client_of().set("a", "1")
         client_of().rpush("list", "1", "2")
-    d = xkvd(*OPTIONS, run=False)
+    d = xkvd_alone(*OPTIONS, run=False)
     shutil.copytree(tmp_path / "appendonlydir", log_dir(d))
     d.start(wait=False)
     assert d.wait() == 1
@@ -488,10 +488,10 @@ def test_power_cuts_under_load(xkvd, power_fs, fsync):
 
 
 @pytest.mark.parametrize("length", [16, in_long(4000)])
-def test_large_transactions(xkvd, length):
+def test_large_transactions(xkvd_alone, length):
     """Of more records than a quarter of the ring takes: none lacks its value.  What does not fit is
     refused, or executed key by key."""
-    d = xkvd(*OPTIONS, "--max-keys", "200000", "--maxmemory-clients", "0")
+    d = xkvd_alone(*OPTIONS, "--max-keys", "200000", "--maxmemory-clients", "0")
     redis = d.redis(socket_timeout=120)
     keys = [f"key:{number}" for number in range(65536)]
     for letter in "ab":
@@ -511,9 +511,9 @@ def test_large_transactions(xkvd, length):
     assert redis.dbsize() == 2 * 65536
 
 
-def test_killed_while_the_log_is_loaded(xkvd):
+def test_killed_while_the_log_is_loaded(xkvd_alone):
     """What was loaded so far is removed, and the log is loaded: it wins until the store serves."""
-    d = xkvd(*OPTIONS, "--max-keys", "200000")
+    d = xkvd_alone(*OPTIONS, "--max-keys", "200000")
     keys = 60_000
     for start in range(0, keys, 5000):
         d.redis().mset({f"key:{i}": f"{i:0100}" for i in range(start, start + 5000)})
@@ -555,8 +555,8 @@ def test_what_xdp_does_without_xkvd(xkvd):
     assert d.redis().get("a") == b"3"
 
 
-def test_the_log_wins_over_the_snapshot(xkvd):
-    d = xkvd(*OPTIONS)
+def test_the_log_wins_over_the_snapshot(xkvd_alone):
+    d = xkvd_alone(*OPTIONS)
     client = d.redis()
     client.set("key", "in the snapshot")
     client.save()
@@ -565,8 +565,8 @@ def test_the_log_wins_over_the_snapshot(xkvd):
     assert d.redis().get("key") == b"in the log"
 
 
-def test_begun_with_a_snapshot(xkvd):
-    d = xkvd("--save", "")
+def test_begun_with_a_snapshot(xkvd_alone):
+    d = xkvd_alone("--save", "")
     d.redis().set("key", "value")
     d.redis().save()
     d.stop()
@@ -579,8 +579,8 @@ def test_begun_with_a_snapshot(xkvd):
     assert d.redis().get("key") == b"value"
 
 
-def test_a_log_that_is_not_loaded_is_named(xkvd):
-    d = xkvd(*OPTIONS)
+def test_a_log_that_is_not_loaded_is_named(xkvd_alone):
+    d = xkvd_alone(*OPTIONS)
     d.redis().set("key", "value")
     written(d)
     warning = f"{log_dir(d)} has a write log, which is not loaded: appendonly is no"
@@ -592,8 +592,8 @@ def test_a_log_that_is_not_loaded_is_named(xkvd):
     assert d.redis().get("key") is None and warning in d.log()
 
 
-def test_a_log_without_its_manifest_is_named(xkvd):
-    d = xkvd(*OPTIONS)
+def test_a_log_without_its_manifest_is_named(xkvd_alone):
+    d = xkvd_alone(*OPTIONS)
     d.redis().set("key", "value")
     written(d)
     d.stop()
@@ -605,8 +605,8 @@ def test_a_log_without_its_manifest_is_named(xkvd):
     assert f"is a write log's, but {path.name} is not there: it is not loaded" in d.log()
 
 
-def test_switched_on_and_off(xkvd):
-    d = xkvd("--save", "")
+def test_switched_on_and_off(xkvd_alone):
+    d = xkvd_alone("--save", "")
     client = d.redis()
     client.set("before", "1")
     assert client.info("persistence")["aof_enabled"] == 0
@@ -642,8 +642,8 @@ def test_switched_on_and_off(xkvd):
     assert d.redis().get("not logged") == b"1"
 
 
-def test_rewritten_when_it_has_grown(xkvd):
-    d = xkvd(*OPTIONS, "--auto-aof-rewrite-min-size", "200kb")
+def test_rewritten_when_it_has_grown(xkvd_alone):
+    d = xkvd_alone(*OPTIONS, "--auto-aof-rewrite-min-size", "200kb")
     client = d.redis()
     for i in range(400):
         client.set("key", f"{i}" * 500)
@@ -813,9 +813,9 @@ def test_started_with_a_full_disk(xkvd, small_disk, ended):
     assert d.redis().fcall("f", 0) == 7
 
 
-def test_begun_with_a_full_disk(xkvd, small_disk):
+def test_begun_with_a_full_disk(xkvd_alone, small_disk):
     """A log that has no file is none: nothing that goes to no file is acknowledged."""
-    d = xkvd("--save", "", run=False)
+    d = xkvd_alone("--save", "", run=False)
     d.dir = small_disk
     d.start()
     client = d.redis()
@@ -833,9 +833,9 @@ def test_begun_with_a_full_disk(xkvd, small_disk):
     assert d.redis().mget("key", "probe") == [b"1"] * 2
 
 
-def test_a_rewrite_makes_room(xkvd, small_disk):
+def test_a_rewrite_makes_room(xkvd_alone, small_disk):
     """What fills the disk are old values, in a log that is below auto-aof-rewrite-min-size."""
-    d = xkvd(*OPTIONS, run=False)
+    d = xkvd_alone(*OPTIONS, run=False)
     d.dir = small_disk
     d.start()
     client = d.redis()
@@ -847,9 +847,9 @@ def test_a_rewrite_makes_room(xkvd, small_disk):
     assert len(list(log_dir(d).iterdir())) == 3
 
 
-def test_a_rewrite_that_fails_is_repeated_soon(xkvd, small_disk):
+def test_a_rewrite_that_fails_is_repeated_soon(xkvd_alone, small_disk):
     """... and leaves no files."""
-    d = xkvd(*OPTIONS, "--auto-aof-rewrite-min-size", "1mb", run=False)
+    d = xkvd_alone(*OPTIONS, "--auto-aof-rewrite-min-size", "1mb", run=False)
     d.dir = small_disk
     d.start()
     client = d.redis()
@@ -863,9 +863,9 @@ def test_a_rewrite_that_fails_is_repeated_soon(xkvd, small_disk):
     assert len(list(log_dir(d).iterdir())) == before
 
 
-def test_a_sync_that_fails_gets_a_new_base(xkvd):
+def test_a_sync_that_fails_gets_a_new_base(xkvd_alone):
     """Nobody knows what of it is on the disk: the store has everything."""
-    d = xkvd(*OPTIONS)
+    d = xkvd_alone(*OPTIONS)
     client = d.redis()
     client.set("before", "1")
     written(d)
@@ -881,8 +881,8 @@ def test_a_sync_that_fails_gets_a_new_base(xkvd):
     assert d.redis().mget("before", "key", "probe") == [b"1"] * 3
 
 
-def test_a_file_that_could_not_be_removed_is_removed_later(xkvd):
-    d = xkvd(*OPTIONS)
+def test_a_file_that_could_not_be_removed_is_removed_later(xkvd_alone):
+    d = xkvd_alone(*OPTIONS)
     client = d.redis()
     with injected(d, "unlinkat:error=EIO"):
         client.bgrewriteaof()
@@ -893,8 +893,8 @@ def test_a_file_that_could_not_be_removed_is_removed_later(xkvd):
     wait_for(lambda: len(increments(d)) == 1, 20)
 
 
-def test_a_write_that_fails_is_repeated(xkvd):
-    d = xkvd(*OPTIONS)
+def test_a_write_that_fails_is_repeated(xkvd_alone):
+    d = xkvd_alone(*OPTIONS)
     client = d.redis()
     with injected(d, "pwrite64:error=EIO:when=1+3"):
         for i in range(100):
@@ -970,9 +970,9 @@ def test_a_disk_that_is_late(xkvd, fsync, threads):
     assert info["xkv_log_waiting"] == 0 and "writes wait" in d.log()
 
 
-def test_a_disk_that_is_stuck(xkvd):
+def test_a_disk_that_is_stuck(xkvd_alone):
     """Who has waited is refused in the end, and it heals."""
-    d = xkvd(*OPTIONS)
+    d = xkvd_alone(*OPTIONS)
     client = d.redis()
     with injected(d, "fdatasync:delay_enter=14s:when=1"):
         client.set("key", "1")
@@ -985,8 +985,8 @@ def test_a_disk_that_is_stuck(xkvd):
     assert client.info("persistence")["xkv_log_late_ms"] == 0
 
 
-def test_truncated_and_damaged(xkvd):
-    d = xkvd(*OPTIONS)
+def test_truncated_and_damaged(xkvd_alone):
+    d = xkvd_alone(*OPTIONS)
     for i in range(10):
         d.redis().set(f"key-{i}", "value")
         written(d)  # a block of its own
@@ -1020,8 +1020,8 @@ def test_truncated_and_damaged(xkvd):
     assert sorted(d.redis().keys()) == [b"key-0", b"key-1", b"key-2"]
 
 
-def test_functions_are_logged(xkvd):
-    d = xkvd(*OPTIONS)
+def test_functions_are_logged(xkvd_alone):
+    d = xkvd_alone(*OPTIONS)
     client = d.redis()
     load = "#!lua name=%s\nredis.register_function('%s', function() return %d end)"
     client.function_load(load % ("one", "f", 1))
@@ -1229,8 +1229,8 @@ def waits(d, client, *args):
 
 
 @pytest.mark.parametrize("fsync", ["no", "everysec", "always"])
-def test_waitaof_has_the_disk_sync_at_once(xkvd, fsync):
-    d = xkvd(*OPTIONS, "--appendfsync", fsync, "--io-threads", "2")
+def test_waitaof_has_the_disk_sync_at_once(xkvd_alone, fsync):
+    d = xkvd_alone(*OPTIONS, "--appendfsync", fsync, "--io-threads", "2")
     clients = [d.redis(socket_timeout=10) for _ in range(4)]
     waited = [waits(d, client, 1, 0, 0) for _ in range(5) for client in clients]
     assert all(reply == [1, 0] for _, reply in waited)
@@ -1243,9 +1243,9 @@ def test_waitaof_has_the_disk_sync_at_once(xkvd, fsync):
             assert reply == [1, 0] and (took > 0.6 or fsync == "always")
 
 
-def test_waitaof_in_the_middle_of_a_sync(xkvd):
+def test_waitaof_in_the_middle_of_a_sync(xkvd_alone):
     """One that has begun before may be what it waits for; it is told at once."""
-    d = xkvd(*OPTIONS)
+    d = xkvd_alone(*OPTIONS)
     client, other = d.redis(socket_timeout=10), d.redis()
     for ms in (200, 400, 600, 800):  # what is done every second would hide it at one of these
         with injected(d, f"fdatasync:delay_enter={ms}ms"):
@@ -1287,9 +1287,9 @@ class Waiting:
         return self.reply
 
 
-def test_who_waits_in_waitaof(xkvd):
+def test_who_waits_in_waitaof(xkvd_alone):
     """Others are served; it ends with its time, CLIENT UNBLOCK, or the client."""
-    d = xkvd(*OPTIONS, "--io-threads", "2")
+    d = xkvd_alone(*OPTIONS, "--io-threads", "2")
     admin = d.redis()
 
     def unblock(waiting, *how):
@@ -1315,8 +1315,8 @@ def test_who_waits_in_waitaof(xkvd):
     assert waits(d, d.redis(), 0, 0, 0)[1] in ([0, 0], [1, 0])
 
 
-def test_the_log_ends_while_one_waits_for_it(xkvd):
-    d = xkvd(*OPTIONS)
+def test_the_log_ends_while_one_waits_for_it(xkvd_alone):
+    d = xkvd_alone(*OPTIONS)
     with injected(d, "fdatasync:delay_enter=1500ms"):
         one = Waiting(d, 1, 0, 0)
         d.redis().config_set("appendonly", "no")
@@ -1324,9 +1324,9 @@ def test_the_log_ends_while_one_waits_for_it(xkvd):
                                      "appendonly is disabled.")
 
 
-def test_always_waits_asleep(xkvd, tmp_path):
+def test_always_waits_asleep(xkvd_alone, tmp_path):
     """Two clients wait for two syncs; the thread that serves them has nothing to do meanwhile."""
-    d = xkvd(*OPTIONS, "--appendfsync", "always", "--io-threads", "1")
+    d = xkvd_alone(*OPTIONS, "--appendfsync", "always", "--io-threads", "1")
     with injected(d, "fdatasync:delay_enter=1500ms", tmp_path / "trace"):
         threads = [threading.Timer(wait, d.redis().set, ("key", "1")) for wait in (0, 0.3)]
         for thread in threads:
@@ -1360,9 +1360,9 @@ def test_always_is_set_at_run_time(xkvd):
         wait_for(lambda: udp.set(b"key", b"1").status == 0, 10)
 
 
-def test_always_with_nothing_to_write(xkvd):
+def test_always_with_nothing_to_write(xkvd_alone):
     """What the log says of itself, at the end of a base, must not seem to wait for the disk."""
-    d = xkvd(*OPTIONS, "--appendfsync", "always")
+    d = xkvd_alone(*OPTIONS, "--appendfsync", "always")
     client = d.redis(socket_timeout=5)
     for _ in range(2):
         time.sleep(2.3)
@@ -1375,8 +1375,8 @@ def test_always_with_nothing_to_write(xkvd):
     assert client.set("key", "2") and "late" not in d.log()
 
 
-def test_always_with_a_disk_that_is_full(xkvd, small_disk):
-    d = xkvd(*OPTIONS, "--appendfsync", "always", run=False)
+def test_always_with_a_disk_that_is_full(xkvd_alone, small_disk):
+    d = xkvd_alone(*OPTIONS, "--appendfsync", "always", run=False)
     d.dir = small_disk
     d.start()
     client = d.redis(socket_timeout=3)
@@ -1408,9 +1408,9 @@ def next_second():
     wait_for(lambda: time.time() >= now + 1, 5)
 
 
-def test_restored_until(xkvd, tmp_path):
+def test_restored_until(xkvd_alone, tmp_path):
     """Each state that there was, by time and by position, for a stock Redis and for us."""
-    d = xkvd(*OPTIONS, "--aof-timestamp-enabled", "yes")
+    d = xkvd_alone(*OPTIONS, "--aof-timestamp-enabled", "yes")
     client, points = d.redis(), []
     written(d)
     for i in range(3):
@@ -1452,9 +1452,9 @@ def test_restored_until(xkvd, tmp_path):
     written(d)
 
 
-def test_restored_in_the_middle_of_transfers(xkvd, tmp_path):
+def test_restored_in_the_middle_of_transfers(xkvd_alone, tmp_path):
     """Wherever it ends, no transaction is half there; and never within a base."""
-    d = xkvd(*OPTIONS, "--max-keys", "100000")
+    d = xkvd_alone(*OPTIONS, "--max-keys", "100000")
     admin, accounts, ends = d.redis(), 40_000, threading.Event()
     for start in range(0, accounts, 1000):
         admin.mset({f"account-{i}": 10 for i in range(start, start + 1000)})
@@ -1491,9 +1491,9 @@ def test_restored_in_the_middle_of_transfers(xkvd, tmp_path):
             assert sum(map(int, values)) == 10 * accounts
 
 
-def test_a_log_of_another_store_is_not_replaced(xkvd, tmp_path):
+def test_a_log_of_another_store_is_not_replaced(xkvd_alone, tmp_path):
     """Somebody has put it there to be loaded, and has forgotten --detach."""
-    d = xkvd(*OPTIONS)
+    d = xkvd_alone(*OPTIONS)
     d.redis().set("key", "old")
     written(d)
     position = d.redis().info("persistence")["xkv_log_written"]
