@@ -813,7 +813,6 @@ static int load_and_serve(struct xkvd *x, char *err)
 	job.cfg = config_with_users(x->cfg, x->cfg->closed_by_users, err, ERR_LEN);
 	if (!job.cfg)
 		return -ENOMEM;
-	log_notice("loading the data: until it is there, clients get LOADING");
 	ret = server_load(x->server, run_load, &job, err, ERR_LEN);
 	config_free(job.cfg);
 	if (ret)
@@ -840,7 +839,9 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 		ret = rules_open(&x->rules, x->cfg, store_config(x->store), store_secrets(x->store),
 				 err, ERR_LEN);
 	x->loads = !ret && takes_time(x);
-	if (!ret && !x->loads)
+	if (x->loads)
+		log_notice("loading the data: until it is there, clients get LOADING");
+	else if (!ret)
 		ret = load_all(x, x->cfg, err);
 	if (!ret)
 		ret = open_server(x, o, err);

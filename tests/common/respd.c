@@ -124,7 +124,6 @@ static int load_and_serve(struct respd *d)
 	l.cfg = config_with_users(*d->cfg, (*d->cfg)->closed_by_users, l.err, sizeof(l.err));
 	if (!l.cfg)
 		return fail(l.err);
-	log_notice("loading the data: until it is there, clients get LOADING");
 	ret = server_load(d->server, load, &l, l.err, sizeof(l.err));
 	config_free(l.cfg);
 	if (ret == -ECANCELED)
@@ -158,6 +157,8 @@ static int serve(struct store *st, const struct config **cfg, const char *file, 
 	d.server = s;
 	faults_hold_loads(hold.load_held);
 	proxy_start(s);
+	if (d.loads) /* said before it listens: tests wait for both */
+		log_notice("loading the data: until it is there, clients get LOADING");
 	if (housekeeping_begin(s))
 		ret = fail("out of memory");
 	else if (hold.fd < 0 || server_add_fd(s, hold.fd, USES_CONTEXT, on_hold_signal, &hold))
