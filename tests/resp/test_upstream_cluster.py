@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 
+import conftest
 import pytest
 import redis
 from respserver import Daemon, encode, free_port, in_memory, wait_for
@@ -474,7 +475,11 @@ def test_master_that_is_killed(cluster, xkv):
         assert not replies[1].startswith(b"-") or (
             replies[2] == b"+QUEUED\r\n" and replies[3].startswith(b"-EXECABORT"))
         assert c.call("PING") == b"+PONG\r\n"
-        wait_for(lambda: c.call("GET", mine) == b"$1\r\na\r\n", "the replica")
+        try:  # a Redis tries an election each four seconds
+            conftest.wait_for(lambda: c.call("GET", mine) == b"$1\r\na\r\n", 60, "the replica")
+        except pytest.fail.Exception:
+            print(c.call("GET", mine), cluster.call(3)("CLUSTER NODES"), xkv.log())
+            raise
         cluster.call(3)("SET", mine, "b")
         wait_for(lambda: c.call("GET", mine) == b"$1\r\nb\r\n", "the change")
         wait_for(lambda: c.call("SET", others, "c") == b"+OK\r\n", "the others")
