@@ -14,6 +14,7 @@
 #include "persist/loading.h"
 #include "persist/writelog.h"
 #include "util/log.h"
+#include "util/metrics.h"
 #include "util/thread.h"
 
 #define TELL_SECONDS 5 /* between lines of the log */
@@ -44,7 +45,7 @@ static void on_tell(struct ev_loop *loop, ev_timer *w, int events)
 	loading_status(&info);
 	if (!info.bytes)
 		return;
-	percent = 100 * (double)info.loaded / (double)info.bytes;
+	percent = metrics_percent(info.loaded, info.bytes);
 	log_notice("loading: %.0f %% of %" PRIu64 " MiB, about %.0f s are left", percent,
 		   info.bytes >> 20, info.left);
 	sd_notifyf(0, "STATUS=Loading, %.0f %%", percent);
