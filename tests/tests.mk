@@ -120,7 +120,8 @@ check check-long: setup
 	@scripts/require.sh tools
 	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests \
 		$(if $(filter check,$@),sanitize-check,sanitize)
-	@tests/run --tier $(@:check-%=%) --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
+	@tests/run --tier $(@:check-%=%) $(if $(CI),--again) --build $(BUILD) --build $(BUILD)/san; \
+		status=$$?; $(give_back); exit $$status
 	@[ $@ = check ] || $(MAKE) --no-print-directory threads driven tsan linear model fuzz soak \
 		check-kernels SECONDS=$(SOAK_SECONDS)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 15
+# tests/run: firm
 """A bank: transfers between accounts by every kind of transaction, in several processes, while
 readers take all accounts at once.  The sum never changes, whatever becomes of xkvd."""
 import contextlib

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 75
+# tests/run: firm
 """After a crash of xkvd the data plane still serves requests, and no data is lost."""
 import base64
 import contextlib

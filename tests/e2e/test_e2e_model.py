@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 10
+# tests/run: firm
 """Random operations on few keys through every front end, one after the other; a reference model
 predicts the replies.
 

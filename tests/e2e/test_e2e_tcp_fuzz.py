@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 10
+# tests/run: firm
 # tests/run: timeout 1200
 """
 Mutated segments on two connections: on one the driver may answer, on the other, whose user may not

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 26
+# tests/run: firm
 """
 tests/e2e/soak.py for some seconds: no error, no leftovers; and it detects injected errors.
 """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 36
+# tests/run: firm
 # tests/run: timeout 400
 """All front ends at once on few keys: nothing torn, foreign, stale or lost, and every slot
 accounted for.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 46
+# tests/run: firm
 # tests/run: once
 # tests/run: timeout 1500
 """Is there one order of all that clients of both front ends did to a key?  Porcupine looks for it.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 37
+# tests/run: firm
 """The models of tests/formal/model, checked with Spin: as they are nothing may be found, and with a
 check taken out what that check is for must be found.  docs/model.md describes them.
 

@@ -4,6 +4,7 @@
 # Broken frames through the XDP program, served one by one, and in bulks: the same ones
 # each time, so that what fails once fails again.  `make fuzz` runs many more, from a new seed.
 # tests/run: seconds 14
+# tests/run: firm
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 9
+# tests/run: firm
 """The same random commands to xkvd and to a stock redis-server: the same replies, errors included.
 
 What any command leaves behind is part of it: after each piece of work both must hold the same keys

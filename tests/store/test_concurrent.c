@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* tests/run: slow */
 /* tests/run: seconds 25 */
+/* tests/run: firm */
 /*
  * Readers beside writers: entries that are overwritten, change their slot, stand in chains that
  * shrink, or in spans that are emptied, are never missed and never torn.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* tests/run: seconds 20 */
+/* tests/run: firm */
 /*
  * Random operations through every front end (XDP, the datagrams that xkvd answers, the calls of
  * loader/store/store.h, alone and in a transaction), one after the other, against the reference

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* tests/run: seconds 5 */
+/* tests/run: firm */
 /*
  * Two threads that change the same keys at once, through both front ends: nothing is lost, and
  * nothing is done twice.

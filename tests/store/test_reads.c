@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* tests/run: seconds 4 */
+/* tests/run: firm */
 /*
  * What reads: TTL, TOUCH, SCAN and requests of many GETs, through both front ends, and the BPF
  * iterators that print entries.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* tests/run: seconds 8 */
+/* tests/run: firm */
 /* ATOMIC datagrams through both front ends: the same replies, done once, and side by side. */
 #include <setjmp.h>
 #include <stdarg.h>

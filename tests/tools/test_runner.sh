@@ -158,6 +158,41 @@ run
 [[ $(grep -oE 'xkvt[0-9a-f]{6} .*' "$TMP/out" | tr ' ' '\n' | sort -u | wc -l) = 4 ]] || fail "names of their own"
 sum "0 passed, 2 failed, 0 skipped" 1 "a prefix and a temporary directory for each file"
 
+# once NAME: a Python case that fails when it is run for the first time
+once() {
+	cat <<-END
+		import os
+		def test_$1():
+		    ran = os.path.exists(f"{__file__}.$1.ran")
+		    open(f"{__file__}.$1.ran", "w")
+		    assert ran, "a busy machine"
+	END
+}
+program tests/test_once.py < <(once a)
+run
+grep -q 'test_once.py:5: .*a busy machine' "$TMP/out" || fail "the place and the reason are named"
+sum "0 passed, 1 failed, 0 skipped" 1 "nothing is run again unless --again says so"
+program tests/test_once.py < <(once a; echo "def test_good(): pass")
+program build/tests/test_shy <<'END'
+#!/bin/sh
+[ -e "$0.ran" ] && echo ok 1 - a || echo not ok 1 - a
+touch "$0.ran"; echo ok 2 - b
+END
+run --again
+unsteady=$(awk '/^unsteady/ { on = 1; next } !/^ / { on = 0 } on { print $1, $2 }' "$TMP/out" | sort)
+[[ $unsteady = "test_once.py: test_a:"$'\n'"test_shy: a" ]] || fail "what was unsteady is named"
+sum "4 passed, 0 failed, 0 skipped" 0 "--again: what passes when run again"
+program tests/test_firm.py < <(echo "# tests/run: firm"; once a)
+program tests/test_always.py <<<$'def test_a():\n    assert 0'
+program tests/test_dies.sh <<'END'
+[ -e "$0.ran" ] || { touch "$0.ran"; kill -SEGV $$; }
+END
+run --again
+sum "0 passed, 3 failed, 0 skipped" 1 "--again: fails twice, is firm, crashes"
+program tests/test_many.py < <(for case in a b c d; do once "$case"; done)
+run --again
+sum "0 passed, 4 failed, 0 skipped" 1 "--again: many are no accident"
+
 rm "$TMP/build/san/xkvd"
 program tests/test_plain.sh <<<'exit 0'
 run --build build/san

@@ -6,6 +6,7 @@
  * one.  The store is userstore, the functions of files are wrapped (tests.mk).
  */
 /* tests/run: seconds 20 */
+/* tests/run: firm */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
