@@ -3,6 +3,7 @@
 # tests/run: seconds 20
 """The upstream is a cluster of three masters: clients see one server, whose keys are on these."""
 import contextlib
+import select
 import shutil
 import threading
 import time
@@ -10,6 +11,7 @@ import time
 import conftest
 import pytest
 import redis
+from relay import Relay
 from respserver import Daemon, encode, free_port, in_memory, wait_for
 
 pytest_plugins = ["respserver"]
@@ -20,18 +22,25 @@ MASTERS = 3
 
 
 class Cluster:
-    """Three masters, and (as the fourth server) a replica of the last one."""
+    """
+    Three masters, and (as the fourth server) a replica of the last one.  They tell everybody the
+    ports of relays.
+    """
 
     def __init__(self, make_place):
         if not shutil.which("redis-server"):
             pytest.skip("redis-server is not installed")
         self.buses = [free_port() for _ in range(MASTERS + 1)]
+        self.relays = [Relay() for _ in self.buses]
         self.servers = [
             Daemon(["redis-server"], str(make_place("redis")), "--save", "",
                    "--cluster-enabled", "yes", "--cluster-port", str(bus),
+                   "--cluster-announce-port", str(relay.port),
                    "--cluster-node-timeout", "1000",
                    "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0")
-            for bus in self.buses]
+            for bus, relay in zip(self.buses, self.relays)]
+        for server, relay in zip(self.servers, self.relays):
+            relay.target = server.port
         first = self.call(0)
         for number in range(MASTERS):
             self.call(number)("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
@@ -100,6 +109,8 @@ class Cluster:
         for server in self.servers:
             server.process.kill()
             server.process.wait()
+        for relay in self.relays:
+            relay.listener.close()
 
 
 def is_replica(cluster, number):
@@ -277,6 +288,58 @@ def test_ask_and_moved(cluster, xkv):
             assert c.call("WATCH", key) == b"+OK\r\n"
             assert c.call("UNWATCH") == b"+OK\r\n"
         assert c.call("INCR", key) == b":24\r\n"
+
+
+def test_order_across_a_redirection(cluster, xkv):
+    """What is sent behind commands that are redirected one by one is executed behind the last."""
+    key = cluster.key_of(0, "order")
+    with xkv.connect() as c, moving(cluster, key) as (slot, source, target):
+        up = cluster.relays[source].hold(False, upwards=True)
+        c.send(encode("APPEND", key, "a") + encode("APPEND", key, "b"))
+        cluster.relays[source].waits(up, b"b")
+        cluster.claim(slot, source, target)
+        down = cluster.relays[source].hold(False)
+        cluster.relays[source].release(up)
+        wait_for(lambda: cluster.relays[source].held[down].count(b"-MOVED") == 2, "the replies")
+        cluster.relays[source].release(down, b"\r\n")
+        assert c.reply() == b":1\r\n"
+        c.send(encode("APPEND", key, "c"))
+        with xkv.connect() as other:  # it has read that when it has answered these
+            for _ in range(3):
+                other.call("APPEND", "{%s}" % key, "x")
+        cluster.relays[source].release(down)
+        assert [c.reply(), c.reply()] == [b":2\r\n", b":3\r\n"]
+        assert c.call("GET", key) == b"$3\r\nabc\r\n"
+
+
+def others_than_any(cluster):
+    """Masters that are sent no command that names no key."""
+    return sorted(range(MASTERS), key=lambda number: cluster.ids[number])[1:]
+
+
+def test_news_of_a_script_at_another_node(cluster, xkv):
+    """
+    A message that a script has published arrives through another node: not before all is known
+    that the script has changed.
+    """
+    script = "redis.call('SET', ARGV[1], 'new') return redis.call('PUBLISH', 'channel', 'x')"
+    for number in others_than_any(cluster):
+        relay, key = cluster.relays[number], cluster.key_of(number, "news")
+        with xkv.connect() as c, xkv.connect() as writer, xkv.connect() as subscriber:
+            c.call("SET", key, "old")
+            read_until_cached(c, key, b"$3\r\nold\r\n")
+            assert subscriber.call("SUBSCRIBE", "channel").endswith(b":1\r\n")
+            watch = relay.hold(True)
+            writer.send(encode("EVAL", script, 1, "{%s}" % key, key))
+            relay.waits(watch, b"invalidate")
+            is_early = select.select([subscriber.sock], [], [], 0.1)[0]
+            if not is_early:
+                relay.release(watch)
+            assert subscriber.reply().endswith(b"$1\r\nx\r\n")
+            got = c.call("GET", key)
+            if is_early:
+                relay.release(watch)
+            assert got == b"$3\r\nnew\r\n"
 
 
 def test_missing_key_in_a_slot_that_moves(cluster, xkv):
@@ -463,7 +526,7 @@ def test_master_that_is_killed(cluster, xkv):
         wait_for(lambda: is_replica(cluster, 3), "the replica")
         read_until_cached(c, mine, b"$1\r\na\r\n")
         assert cluster.call(2)("WAIT", 1, 1000) == 1
-        lost = f"node 127.0.0.1:{cluster.servers[2].port} was lost"
+        lost = f"node 127.0.0.1:{cluster.relays[2].port} was lost"
         known = xkv.log().count(lost)
         cluster.servers[2].process.kill()
         cluster.servers[2].process.wait()
