@@ -656,6 +656,12 @@ static void say_stopping(void *arg)
 	http_ready(x->http, "stopping\n");
 }
 
+/* A client that has come over HTTP. */
+static void adopt_client(void *server, int fd, const struct sockaddr_storage *peer)
+{
+	server_adopt(server, fd, peer);
+}
+
 /* The server that listens, but serves nobody yet. */
 static int open_server(struct xkvd *x, const struct options *o, char *err)
 {
@@ -682,8 +688,13 @@ static int open_server(struct xkvd *x, const struct options *o, char *err)
 		return -EINVAL;
 	ret = housekeeping_begin(x->server);
 	proxy_start(x->server);
+	if (!ret && x->http)
+		ret = server_add_fd(x->server, http_fd(x->http), USES_NO_CONTEXT, http_make,
+				    x->http);
 	if (ret)
 		snprintf(err, ERR_LEN, "not enough memory");
+	else
+		http_serve(x->http, metrics_text, adopt_client, x->server);
 	return ret ? ret : server_listen(x->server, err, ERR_LEN);
 }
 
@@ -704,9 +715,6 @@ static int open_front_ends(struct xkvd *x, char *err)
 				    x);
 	if (!ret)
 		ret = server_add_timer(x->server, 1.0, USES_NO_CONTEXT, main_every_second, x);
-	if (!ret && x->http)
-		ret = server_add_fd(x->server, http_fd(x->http), USES_NO_CONTEXT, http_make,
-				    x->http);
 	if (ret == -ENOMEM)
 		snprintf(err, ERR_LEN, "not enough memory");
 	return ret;
@@ -785,12 +793,6 @@ static int find_interface(const struct config *cfg, char *err)
 	return -ENODEV;
 }
 
-/* A client that has come over HTTP. */
-static void adopt_client(void *server, int fd, const struct sockaddr_storage *peer)
-{
-	server_adopt(server, fd, peer);
-}
-
 struct load_job {
 	struct xkvd *x;
 	const struct config *cfg; /* as it was at the beginning: CONFIG SET may replace x->cfg */
@@ -853,7 +855,6 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 		ret = attach(x, o, err);
 	if (ret)
 		return ret;
-	http_serve(x->http, metrics_text, adopt_client, x->server);
 	say_ready(x);
 	return 0;
 }

@@ -359,18 +359,17 @@ static void log_figures(struct metrics *m, struct server *s)
 		log_on_figures(m, s, &info);
 }
 
-/* There is no /metrics yet. */
 static void loading_figures(struct metrics *m)
 {
 	struct loading_info info;
 
 	loading_status(&info);
 	const struct figure figures[] = {
-		{ "loading_start_time", GAUGE(info.start) },
-		{ "loading_total_bytes", GAUGE(info.bytes) },
-		{ "loading_loaded_bytes", GAUGE(info.loaded) },
+		{ "loading_start_time", GAUGE(info.start), "xkv_loading_start_timestamp_seconds", "while the data is loaded: Unix time at which that began" },
+		{ "loading_total_bytes", GAUGE(info.bytes), "xkv_loading_bytes", "while the data is loaded: bytes of its files" },
+		{ "loading_loaded_bytes", GAUGE(info.loaded), "xkv_loading_loaded_bytes", "while the data is loaded: bytes of its files that were read" },
 		{ "loading_loaded_perc", REAL(metrics_percent(info.loaded, info.bytes), 2) },
-		{ "loading_eta_seconds", GAUGE(info.left) },
+		{ "loading_eta_seconds", GAUGE(info.left), "xkv_loading_left_seconds", "while the data is loaded: estimate of the time that is left" },
 	};
 
 	metrics_show(m, NULL, NULL, figures);
@@ -382,7 +381,7 @@ static void persistence_section(struct metrics *m, struct server *s)
 
 	snapshot_status(&info);
 	const struct figure figures[] = {
-		{ "loading", GAUGE(s->loading), "redis_loading_dump_file", "0: the data is loaded" },
+		{ "loading", GAUGE(s->loading), "redis_loading_dump_file", "1: the data is being loaded, and clients get LOADING" },
 		{ "current_save_keys_total", GAUGE(info.keys_total), "redis_current_save_keys", "keys that the save in progress has to write" },
 		{ "current_save_keys_processed", GAUGE(info.keys), "redis_current_save_keys_processed", "keys that the save in progress has written" },
 		{ "rdb_changes_since_last_save", GAUGE(snapshot_changes(s->store)), "redis_rdb_changes_since_last_save", "changes since the last snapshot" },

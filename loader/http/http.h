@@ -6,7 +6,7 @@
  *	h = http_open(cfg, err, sizeof(err));		/healthz is there, /readyz says "loading"
  *	...
  *	server_add_fd(s, http_fd(h), ..., http_make, h);
- *	http_serve(h, make_text, adopt, arg);
+ *	http_serve(h, make_text, adopt, arg);		/metrics is there, also while data is loaded
  *	http_ready(h, NULL);				every second
  *	...
  *	http_close(h);

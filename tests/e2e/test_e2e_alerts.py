@@ -15,8 +15,10 @@ import metrics
 import pytest
 import redis as redis_py
 from conftest import BUILD, ROOT, SERVER, needs_http, run, wait_for
+from held import begin, fill, let_go
 from prometheus import ALERTS, Prometheus
 
+pytest_plugins = ["held"]
 pytestmark = pytest.mark.seconds(60)
 WEB, ASK = 9121, 9190
 RUNBOOKS = ROOT / "docs/runbooks.md"
@@ -131,6 +133,19 @@ def test_down(calm, prometheus):
     calm.kill()
     fires(prometheus, "XkvDown")
     calm.start()
+
+
+def test_loading(calm, prometheus, shim, tmp_path, monkeypatch):
+    fill(calm)
+    calm.redis().save()
+    calm.stop()
+    calm.detach()
+    try:
+        begin(calm, tmp_path / "hold", shim, monkeypatch)
+        fires(prometheus, "XkvLoading")
+        assert not prometheus.firing() & {"XkvDown", "XkvNotAttached"}
+    finally:
+        let_go(calm)
 
 
 def test_not_attached(bed, calm, prometheus):

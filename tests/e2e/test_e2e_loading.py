@@ -2,66 +2,14 @@
 # tests/run: once
 # tests/run: seconds 15
 """xkvd while it loads its data: what is there already and what is not, and how that may end."""
-import contextlib
 import json
-import os
-import subprocess
+import shutil
 
 import pytest
-from conftest import BUILD, SERVER, check_store, in_long, needs_http, wait_for
+from conftest import check_store, in_long, needs_http, run, wait_for
+from held import KEYS, begin, fill, let_go
 
-LOADING = b"-LOADING Redis is loading the dataset in memory\r\n"
-KEYS = 2000
-HOLD = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-/*
- * While XKV_HOLD is there, a file whose name ends with XKV_HELD is read but to its middle, when it
- * is read for the second time.
- */
-static void wait_for_it(int fd, long at)
-{
-	static int times;
-	char link[64], path[PATH_MAX];
-	const char *held = getenv("XKV_HELD"), *hold = getenv("XKV_HOLD");
-	ssize_t len;
-
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	len = readlink(link, path, sizeof(path) - 1);
-	if (len < (ssize_t)strlen(held))
-		return;
-	path[len] = 0;
-	if (strcmp(path + len - strlen(held), held))
-		return;
-	times += at == 0;
-	while (times > 1 && at > 500000 && !access(hold, F_OK))
-		usleep(1000);
-}
-
-ssize_t read(int fd, void *to, size_t bytes)
-{
-	ssize_t (*real)(int, void *, size_t) = dlsym(RTLD_NEXT, "read");
-
-	if (bytes >= 65536)
-		wait_for_it(fd, lseek(fd, 0, SEEK_CUR));
-	return real(fd, to, bytes);
-}
-"""
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory):
-    place = tmp_path_factory.mktemp("hold")
-    (place / "hold.c").write_text(HOLD)
-    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", "hold.so", "hold.c"],
-                   cwd=place, check=True)
-    return place / "hold.so"
+pytest_plugins = ["held"]
 
 
 @pytest.fixture
@@ -70,8 +18,6 @@ def held(xkvd, shim, tmp_path, monkeypatch):
     Starts a daemon whose maps are gone and whose data is on the disk; it stays in the middle of the
     load, with a part of the keys in the store, until let_go().
     """
-    if "san" in str(BUILD):
-        pytest.skip("a sanitizer has to come first")
     hold = tmp_path / "hold"
 
     def start(*options, appendonly=False):
@@ -92,36 +38,6 @@ def held(xkvd, shim, tmp_path, monkeypatch):
     hold.unlink(missing_ok=True)
 
 
-def fill(d):
-    pipe = d.redis().pipeline(transaction=False)
-    for i in range(KEYS):
-        pipe.set(f"key:{i}", os.urandom(400))
-    pipe.execute()
-
-
-def begin(d, hold, shim, monkeypatch):
-    hold.touch()
-    d.hold = hold
-    with monkeypatch.context() as with_shim:
-        for name, value in ("XKV_HOLD", hold), ("XKV_HELD", ".rdb"), ("LD_PRELOAD", shim):
-            with_shim.setitem(d.bed.env, name, str(value))
-        d.start(wait=False)
-    wait_for(lambda: d.process.poll() is not None or ping(d) == LOADING, 30, "the load")
-    assert d.process.poll() is None, d.log()
-
-
-def ping(d):
-    with contextlib.suppress(OSError), d.bed.tcp("server", SERVER, d.port, timeout=5.0) as sock:
-        sock.sendall(b"PING\r\n")
-        return sock.recv(200)
-    return b""
-
-
-def let_go(d):
-    d.hold.unlink()
-    d.wait_ready()
-
-
 def attached(d):
     said = d.bed.run("server", "ip", "-j", "link", "show", "dev", "xkv0").stdout
     return json.loads(said)[0].get("xdp")
@@ -132,9 +48,9 @@ def test_not_ready_before_it_is_loaded(held):
     needs_http()
     d = held("--http-port", "8080")
 
-    def get(path):
+    def get(path, *more):
         return d.bed.run("server", "curl", "-s", "-w", " %{http_code}",
-                         f"http://127.0.0.1:8080{path}").stdout
+                         f"http://127.0.0.1:8080{path}", *more).stdout
 
     assert not attached(d)
     assert "ready to accept" not in d.log()[d.log().rindex("clients get LOADING"):]
@@ -143,7 +59,14 @@ def test_not_ready_before_it_is_loaded(held):
     wait_for(lambda: d.redis().info().get("db0") and
              d.redis().info()["loading_loaded_perc"] > 70, 20, "the middle")
     assert get("/readyz") == "loading\n 503"
-    assert get("/healthz").endswith(" 200") and get("/metrics").endswith(" 503")
+    assert get("/healthz").endswith(" 200")
+    figures = get("/metrics").removesuffix(" 200")
+    assert {"redis_up 1", "redis_loading_dump_file 1"} <= set(figures.splitlines())
+    assert "\nxkv_loading_loaded_bytes " in figures and "xkv_attached{" not in figures
+    if shutil.which("promtool"):
+        run("promtool", "check", "metrics", input=figures)
+    assert "-LOADING" in get("/command", "-HContent-Type: application/resp", "--data-binary",
+                             "GET key:7\r\n")
     checked = check_store(d.pins)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     status, said = d.upgrade()
