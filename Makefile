@@ -46,7 +46,7 @@ endif
 
 LIB_OBJ   := $(BUILD)/client/libxkv.o
 CLI_SRC   := $(wildcard client/*.c loader/doctor/*.c) loader/store/hot_samples.c \
-	     loader/store/page_map.c
+	     loader/store/page_map.c loader/util/files.c
 CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out client/libxkv.c,$(CLI_SRC)))
 XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c loader/*/*.c))
 BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/*.c bench/common/*.c bench/load/*.c bench/frames/*.c))

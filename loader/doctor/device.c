@@ -282,11 +282,6 @@ static bool check_driver(const struct patient *p, struct finding *f)
 		    p->interface);
 }
 
-static bool is_ours(const char *name)
-{
-	return !strncmp(name, "xkv_", 4);
-}
-
 static bool check_hook(const struct patient *p, struct finding *f)
 {
 	const struct nic *nic = &p->nic;
@@ -302,7 +297,7 @@ static bool check_hook(const struct patient *p, struct finding *f)
 	if (!strcmp(nic->program_name, "xdp_dispatcher"))
 		return say(f, GOOD, "libxdp's dispatcher (program %u), which shares it",
 			   nic->program);
-	if (!is_ours(nic->program_name)) {
+	if (strcmp(nic->program_name, "xkv_xdp") != 0) {
 		say(f, BAD, "program %u, %s, is there", nic->program, nic->program_name);
 		return mend(f, "ip link set dev %s xdp off    # ask its owner first", p->interface);
 	}

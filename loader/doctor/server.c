@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "doctor.h"
+#include "util/files.h"
 
 #define CERTIFICATE_DAYS 30 /* to replace one that ends */
 
@@ -136,8 +137,8 @@ static bool check_disk(const struct patient *p, struct finding *f)
 
 /* ---- certificates ----------------------------------------------------------- */
 
-/* Days until the first certificate of the file ends.  An error is in errno. */
-static bool days_left(const struct patient *p, const char *path, int *days)
+/* Days until the first certificate of the file ends.  NULL, or why that is not known; errno. */
+static const char *days_left(const struct patient *p, const char *path, int *days)
 {
 	char whole[4200];
 	int seconds;
@@ -146,29 +147,34 @@ static bool days_left(const struct patient *p, const char *path, int *days)
 	bool done;
 
 	snprintf(whole, sizeof(whole), "%s%s", p->root, path);
-	file = fopen(whole, "re");
+	file = file_open(whole);
 	if (!file)
-		return false;
+		return file_error(errno);
 	cert = PEM_read_X509(file, NULL, NULL, NULL);
 	fclose(file);
-	errno = EINVAL;
+	errno = 0;
 	done = cert && ASN1_TIME_diff(days, &seconds, NULL, X509_get0_notAfter(cert));
 	if (done && *days == 0 && seconds < 0)
 		*days = -1;
 	X509_free(cert);
-	return done;
+	return done ? NULL : "it has no certificate";
 }
 
 static bool check_certificate(const struct patient *p, struct finding *f, const char *directive)
 {
 	const char *path = config(p, directive);
+	const char *why;
 	int days;
 
 	if (!p->is_here || !*path)
 		return false;
-	if (!days_left(p, path, &days)) {
-		say(f, WARNING, "%s: %s", path, strerror(errno));
-		return mend(f, errno == EACCES ? "sudo xkv doctor" : "openssl x509 -in %s -text",
+	why = days_left(p, path, &days);
+	if (why) {
+		say(f, WARNING, "%s: %s", path, why);
+		return mend(f,
+			    errno == EACCES ? "sudo xkv doctor"
+			    : errno	    ? "ls -l %s"
+					    : "openssl x509 -in %s -text",
 			    path);
 	}
 	if (days > CERTIFICATE_DAYS)

@@ -215,7 +215,7 @@ static ssize_t read_whole(int fd, char *text, size_t room)
 int manifest_read(struct manifest *m, int dir_fd, const char *name, const char *path, char *err,
 		  size_t err_len)
 {
-	int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC), ret = -errno;
+	int fd = file_openat(dir_fd, name, O_RDONLY), ret = fd;
 	char *text = fd < 0 ? NULL : malloc(BYTES_MAX);
 	ssize_t len = 0;
 
@@ -226,7 +226,7 @@ int manifest_read(struct manifest *m, int dir_fd, const char *name, const char *
 		close(fd);
 	}
 	if (ret && (ret != -ENOENT || fd >= 0))
-		snprintf(err, err_len, "%s cannot be read: %s", path, strerror(-ret));
+		snprintf(err, err_len, "%s cannot be read: %s", path, file_error(-ret));
 	if (!ret)
 		ret = manifest_parse(m, text, (size_t)len, path, err, err_len);
 	free(text);
@@ -289,8 +289,8 @@ int manifest_write(const struct manifest *m, int dir_fd, const char *name, bool 
 
 	*unsynced = false;
 	snprintf(temporary, sizeof(temporary), "temp-%.240s", name);
-	fd = openat(dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-	ret = fd < 0 ? -errno : write_text(m, fd);
+	fd = file_openat(dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC);
+	ret = fd < 0 ? fd : write_text(m, fd);
 	if (fd >= 0 && close(fd) && !ret)
 		ret = -errno;
 	/* the names of the files that it names */

@@ -18,6 +18,7 @@
 #include "rdb.h"
 #include "snapshot.h"
 #include "store/open.h"
+#include "util/files.h"
 #include "util/log.h"
 #include "util/text.h"
 
@@ -620,16 +621,15 @@ static int read_opened(struct replay *r, int fd, bool is_base, bool last)
 
 static int replay_read_file(struct replay *r, const struct manifest_file *f, bool last)
 {
-	int fd = openat(r->place->dir_fd, f->name, (last ? O_RDWR : O_RDONLY) | O_CLOEXEC), ret;
+	int fd = file_openat(r->place->dir_fd, f->name, last ? O_RDWR : O_RDONLY), ret;
 
 	r->name_before = r->name;
 	r->name = f->name;
 	r->end = (struct replay_end){ 0 };
 	r->sum = 0;
 	if (fd < 0)
-		return replay_fail(r, errno == ENOENT ? -EBADMSG : -errno,
-				   "%s/%s cannot be opened: %s", r->place->path, f->name,
-				   strerror(errno));
+		return replay_fail(r, fd == -ENOENT ? -EBADMSG : fd, "%s/%s cannot be opened: %s",
+				   r->place->path, f->name, file_error(-fd));
 	ret = read_opened(r, fd, f->type == 'b', last);
 	close(fd);
 	return ret;
@@ -744,17 +744,16 @@ int replay_find_owner(const struct replay_place *place, struct replay_owner *own
 	const struct aof_sink sink = { owner_ends, owner_line, owner };
 	const struct manifest_file *last = manifest_newest(place->manifest, 'i');
 	struct aof_report rep;
-	int fd, ret;
+	int fd;
 
 	*owner = (struct replay_owner){ 0 };
 	if (!last)
 		return 0;
-	fd = openat(place->dir_fd, last->name, O_RDONLY | O_CLOEXEC);
+	fd = file_openat(place->dir_fd, last->name, O_RDONLY);
 	if (fd < 0) {
-		ret = -errno;
 		snprintf(err, err_len, "%s/%s cannot be opened: %s", place->path, last->name,
-			 strerror(-ret));
-		return ret;
+			 file_error(-fd));
+		return fd;
 	}
 	aof_read(fd, 0, UINT64_MAX, &sink, &rep); /* damage: whoever reads all of it says so */
 	close(fd);

@@ -178,11 +178,11 @@ static int copy(struct restore *r, const struct manifest_file *f, int from, uint
 
 static int take(struct restore *r, const struct manifest_file *f, bool last)
 {
-	int fd = openat(r->from, f->name, O_RDONLY | O_CLOEXEC), ret = 0;
+	int fd = file_openat(r->from, f->name, O_RDONLY), ret = 0;
 	uint64_t bytes = FILE_WHOLE;
 
 	if (fd < 0)
-		return say(r, -errno, "%s/%s: %s", r->from_path, f->name, strerror(errno));
+		return say(r, fd, "%s/%s: %s", r->from_path, f->name, file_error(-fd));
 	if (f->type == 'i')
 		ret = measure(r, f, fd, last, &bytes);
 	if (!ret && bytes)

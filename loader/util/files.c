@@ -50,6 +50,23 @@ FILE *file_open(const char *path)
 	return file;
 }
 
+int file_openat(int dir_fd, const char *name, int flags)
+{
+	int fd = openat(dir_fd, name, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0640), ret = 0;
+	struct stat st;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st))
+		ret = -errno;
+	else if (!S_ISREG(st.st_mode))
+		ret = -EINVAL;
+	if (!ret)
+		return fd;
+	close(fd);
+	return ret;
+}
+
 const char *file_error(int error)
 {
 	/* The numbers of a FIFO or a device, and of a socket. */
@@ -99,10 +116,10 @@ static int copy_bytes(int from, int to, uint64_t bytes)
 
 int file_copy(int from, uint64_t bytes, int dir_fd, const char *name, int flags)
 {
-	int to = openat(dir_fd, name, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0640), ret;
+	int to = file_openat(dir_fd, name, O_WRONLY | O_CREAT | flags), ret;
 
 	if (to < 0)
-		return -errno;
+		return to;
 	/* on file systems that can, both files share their blocks until one is changed */
 	if (bytes == FILE_WHOLE && !ioctl(to, FICLONE, from))
 		ret = 0;

@@ -17,6 +17,12 @@ int file_write(int fd, const char *bytes, size_t len, uint64_t at);
  */
 FILE *file_open(const char *path);
 
+/*
+ * Opens, or with O_CREAT makes, a regular file of ours; a FIFO that lies in its place would hold up
+ * open(), read() or write().  Its descriptor or -errno, for which file_error() has the words.
+ */
+int file_openat(int dir_fd, const char *name, int flags);
+
 /* Why a file could not be opened or read. */
 const char *file_error(int error);
 

@@ -227,6 +227,10 @@ CASES = {
     "another program": ({"ethtool/eth0/link": "2: eth0: mtu 1500 xdp qdisc mq state UP\\ prog/xdp"
                                               " id 7 name cil_xdp_entry tag 01 jited"},
                         "xdp-hook", "bad", "program 7, cil_xdp_entry", "xdp off"),
+    "a program that is only called like ours": (
+        {"ethtool/eth0/link": "2: eth0: mtu 1500 xdp qdisc mq state UP\\ prog/xdp id 7"
+                              " name xkv_firewall tag 01 jited"},
+        "xdp-hook", "bad", "program 7, xkv_firewall", "xdp off"),
     "generic mode": ({"ethtool/eth0/link": "2: eth0: mtu 1500 xdpgeneric qdisc mq state UP\\"
                                            " prog/xdp id 41 name xkv_xdp tag 01 jited"},
                      "xdp-hook", "warning", "generic", "restart xkvd"),
@@ -410,6 +414,15 @@ def test_certificates(tmp_path, days, grade, value):
     assert points["certificate"]["grade"] == grade and value in points["certificate"]["value"]
     (place / "etc/xkv/server.crt").write_text("no certificate", encoding="ascii")
     assert examine(place, "eth0")[1]["certificate"]["grade"] == "warning"
+
+
+@pytest.mark.sanitized
+def test_a_certificate_that_is_a_fifo(tmp_path):
+    """Nobody writes to it: to open it as a file would never return."""
+    place = record(tmp_path, {}, config(tls_cert_file="/fifo"))
+    os.mkfifo(place / "fifo")
+    point = examine(place, "eth0")[1]["certificate"]
+    assert point["grade"] == "warning" and point["value"] == "/fifo: it is no regular file"
 
 
 def test_wrong_words(tmp_path):

@@ -492,6 +492,30 @@ static void test_commands_that_are_refused(void **state)
 	REFUSED("INCRBY: its arguments are wrong", "INCRBY", "a", "x");
 }
 
+/* Of a FIFO nothing would ever come. */
+static void test_files_that_are_none(void **state)
+{
+	static const char *const names[] = { "a.aof.manifest", "a.aof.1.base.rdb",
+					     "a.aof.1.incr.aof", "a.aof.2.incr.aof" };
+	const char *no_file = "it is no regular file";
+	char path[128], aside[128];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		snprintf(path, sizeof(path), "%s/log/%s", bed.dir, names[i]);
+		snprintf(aside, sizeof(aside), "%s/aside", bed.dir);
+		assert_int_equal(rename(path, aside), 0);
+		assert_int_equal(mkfifo(path, 0600), 0);
+		assert_int_equal(load(), -EINVAL);
+		assert_non_null(strstr(error, names[i]));
+		assert_non_null(strstr(error, no_file));
+		assert_int_equal(unlink(path) || mkdir(path, 0700), 0);
+		assert_int_not_equal(load(), 0);
+		assert_non_null(strstr(error, names[i]));
+		assert_int_equal(rmdir(path) || rename(aside, path), 0);
+	}
+	assert_int_equal(load(), 0);
+}
+
 /* A file of a Redis before 7 must not be passed over. */
 static void test_old_file(void **state)
 {
@@ -782,6 +806,7 @@ int main(int argc, char *argv[])
 		TEST(test_manifest),
 		TEST(test_base_that_is_empty),
 		TEST(test_manifests_that_are_wrong),
+		TEST(test_files_that_are_none),
 		TEST(test_commands_that_are_refused),
 		TEST(test_old_file),
 		cmocka_unit_test(test_the_checksum),
