@@ -905,7 +905,8 @@ void cmd_bgrewriteaof(struct caller *c, unsigned int argc, const struct resp_arg
 	else if (ret == -ENOENT)
 		reply_error(reply_to(c), "ERR there is no append-only file: appendonly is no");
 	else
-		reply_error(reply_to(c), "ERR %s", strerror(-ret));
+		reply_error(reply_to(c), "ERR no thread for the rewrite can be started: %s",
+			    strerror(-ret));
 }
 
 void cmd_lastsave(struct caller *c, unsigned int argc, const struct resp_arg *argv)

@@ -438,33 +438,43 @@ static bool sync_is_due(void)
 }
 
 /*
- * Has somebody moved the directory away, or removed it?  What is written then goes nowhere.  With
- * `syncing`.
+ * -ENOENT: somebody has moved the directory away, or removed it, or the file; what is written then
+ * goes nowhere.  Another error: nobody can tell.  With `syncing`.
  */
-static bool is_gone(void)
+static int find_files(void)
 {
 	struct stat there, ours;
 
-	return stat(state.path, &there) || fstat(state.dir_fd, &ours) ||
-	       there.st_dev != ours.st_dev || there.st_ino != ours.st_ino ||
-	       (state.fd >= 0 && !fstat(state.fd, &ours) && !ours.st_nlink);
+	if (stat(state.path, &there) || fstat(state.dir_fd, &ours))
+		return -errno;
+	if (there.st_dev != ours.st_dev || there.st_ino != ours.st_ino)
+		return -ENOENT;
+	if (state.fd >= 0 && fstat(state.fd, &ours))
+		return -errno;
+	return state.fd >= 0 && !ours.st_nlink ? -ENOENT : 0;
 }
 
 static void look_for_files(void)
 {
-	bool known, gone;
+	bool known;
+	int ret;
 
 	pthread_mutex_lock(&state.syncing);
-	gone = is_gone();
+	ret = find_files();
 	pthread_mutex_unlock(&state.syncing);
 	pthread_mutex_lock(&state.lock);
 	known = is_broken();
-	if (gone && !known)
+	if (ret && !known)
 		note_damage();
 	pthread_mutex_unlock(&state.lock);
-	if (gone && !known)
+	if (!ret || known)
+		return;
+	if (ret == -ENOENT)
 		note_failure("the directory %s, or a file in it, is gone; a new base is needed",
 			     state.path);
+	else
+		note_failure("the directory %s cannot be looked at: %s; a new base is needed",
+			     state.path, strerror(-ret));
 }
 
 static void *sync_main(void *arg)
@@ -883,11 +893,11 @@ static void write_head(struct aof_text *t, uint64_t position, const struct repla
 static int increment_make(const char *name, uint64_t position, const struct replay_tail *before,
 			  uint64_t *size, uint32_t *sum)
 {
-	int fd = openat(state.dir_fd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0640), ret;
+	int fd = file_openat(state.dir_fd, name, O_RDWR | O_CREAT | O_TRUNC), ret;
 	struct aof_text head = { 0 };
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	write_head(&head, position, before);
 	*sum = 0;
 	aof_seal(&head, sum);
@@ -1008,7 +1018,7 @@ static int switch_pending(uint64_t position)
 	const struct replay_tail none = { 0 };
 	uint64_t size;
 	uint32_t sum;
-	int fd = is_gone() ? remake_dir() : 0;
+	int fd = find_files() ? remake_dir() : 0;
 
 	if (!fd)
 		fd = increment_make(TEMP_INCR, position, &none, &size, &sum);
@@ -1130,8 +1140,8 @@ static int write_base(void)
 	struct image im = { .compress = atomic_load(&state.compress),
 			    .stop = &state.rewrite_stop,
 			    .keys = &state.rewrite_keys };
-	int fd = openat(state.dir_fd, TEMP_BASE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-	int ret = fd < 0 ? -errno : 0;
+	int fd = file_openat(state.dir_fd, TEMP_BASE, O_WRONLY | O_CREAT | O_TRUNC);
+	int ret = fd < 0 ? fd : 0;
 
 	memcpy(im.number, state.base_number, sizeof(im.number));
 	if (!ret)
@@ -1362,6 +1372,7 @@ int writelog_rewrite(void)
 	state.rewrite_joinable = !ret;
 	if (!ret)
 		return 0;
+	log_repeated("write log: no thread for the rewrite can be started: %s", strerror(-ret));
 	pthread_mutex_lock(&state.lock);
 	state.rewrite_began_ns = 0;
 	state.switching = SWITCH_NONE;
@@ -1655,9 +1666,10 @@ static int writelog_try_resume(struct store *st, char *err, size_t err_len)
 		return -ENOENT;
 	}
 	increment_name(name, manifest_last(&state.manifest, 'i'));
-	state.fd = openat(state.dir_fd, name, O_RDWR | O_CLOEXEC);
-	if (state.fd < 0 || ftruncate(state.fd, (off_t)end.size)) {
-		snprintf(err, err_len, "%s cannot be opened: %s", name, strerror(errno));
+	state.fd = file_openat(state.dir_fd, name, O_RDWR);
+	ret = state.fd < 0 ? state.fd : ftruncate(state.fd, (off_t)end.size) ? -errno : 0;
+	if (ret) {
+		snprintf(err, err_len, "%s cannot be opened: %s", name, file_error(-ret));
 		return -EIO;
 	}
 	state.now = (struct point){

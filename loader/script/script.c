@@ -79,8 +79,8 @@ const char *script_yield(struct script_run *run)
 	if (run->ended || now < run->busy_ns)
 		return run->ended;
 	if (!run->slow)
-		log_warning("slow script: %s KILL ends it. It is %s",
-			    run->function ? "FUNCTION" : "SCRIPT", run->name);
+		log_repeated("slow script: %s KILL ends it. It is %s",
+			     run->function ? "FUNCTION" : "SCRIPT", run->name);
 	run->slow = true;
 	if (!c->srv->stopping)
 		serve_others(c);

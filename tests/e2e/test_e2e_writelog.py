@@ -813,6 +813,22 @@ def test_started_with_a_full_disk(xkvd, small_disk, ended):
     assert d.redis().fcall("f", 0) == 7
 
 
+def test_what_failed_is_named(xkvd_alone):
+    """The directory, though nobody has removed it; the thread of a rewrite."""
+    d = xkvd_alone(*OPTIONS)
+    client = d.redis()
+    client.set("key", "1")
+    with injected(d, "clone3:error=EAGAIN"):
+        with pytest.raises(redis_py.ResponseError, match="no thread for the rewrite can be "
+                           "started: Resource temporarily unavailable"):
+            client.bgrewriteaof()
+    assert "no thread for the rewrite" in d.log()
+    with injected(d, "newfstatat:error=EIO"):
+        wait_for(lambda: "cannot be looked at: Input/output error" in refused(client), 20)
+    wait_for(lambda: not refused(client), 20)
+    assert "is gone" not in d.log()
+
+
 def test_begun_with_a_full_disk(xkvd_alone, small_disk):
     """A log that has no file is none: nothing that goes to no file is acknowledged."""
     d = xkvd_alone("--save", "", run=False)
