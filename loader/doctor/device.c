@@ -282,9 +282,32 @@ static bool check_driver(const struct patient *p, struct finding *f)
 		    p->interface);
 }
 
+/* The id of the program that xkvd has on this interface, 0 = none.  False: it has not said so. */
+static bool xkvds_program(const struct patient *p, unsigned int *program)
+{
+	char line[32], name[32];
+	const char *value;
+
+	*program = 0;
+	if (!p->is_here)
+		return false;
+	if (!strcmp(fact(&p->info, "xkv_interface"), p->interface))
+		return sscanf(fact(&p->info, "xkv_program_id"), "%u", program) == 1;
+	for (unsigned int i = 0;; i++) {
+		snprintf(line, sizeof(line), "xkv_interface%u", i);
+		value = fact(&p->info, line);
+		if (sscanf(value, "name=%31[^,]", name) != 1)
+			return false;
+		value = strstr(value, "program_id=");
+		if (!strcmp(name, p->interface))
+			return value && sscanf(value, "program_id=%u", program) == 1;
+	}
+}
+
 static bool check_hook(const struct patient *p, struct finding *f)
 {
 	const struct nic *nic = &p->nic;
+	unsigned int xkvds;
 
 	if (!is_nic(p))
 		return false;
@@ -300,6 +323,12 @@ static bool check_hook(const struct patient *p, struct finding *f)
 	if (strcmp(nic->program_name, "xkv_xdp") != 0) {
 		say(f, BAD, "program %u, %s, is there", nic->program, nic->program_name);
 		return mend(f, "ip link set dev %s xdp off    # ask its owner first", p->interface);
+	}
+	if (xkvds_program(p, &xkvds) && xkvds != nic->program) {
+		say(f, BAD, "program %u, %s, is there, and not that of the xkvd that answers",
+		    nic->program, nic->program_name);
+		return mend(f, "ip link set dev %s xdp off    # see if another xkvd runs",
+			    p->interface);
 	}
 	if (!nic->generic)
 		return say(f, GOOD, "xkv's (program %u), in the driver", nic->program);

@@ -71,7 +71,8 @@ WELL = {
     "server/info": "# Server\r\nxkv_version:0.1.0\r\nuptime_in_seconds:86400\r\n# Memory\r\n"
                    "used_memory_dataset:1073741824\r\n# Persistence\r\n"
                    "rdb_last_bgsave_status:ok\r\naof_last_write_status:ok\r\n# xkv\r\n"
-                   "xkv_attached:1\r\nxkv_mode:native\r\n",
+                   "xkv_attached:1\r\nxkv_mode:native\r\n"
+                   "xkv_interface:eth0\r\nxkv_program_id:41\r\n",
     "server/config": "interface\neth0\ndir\n/var/lib/xkv\nsave\n3600 1 300 100\nappendonly\nno\n"
                      "tls-cert-file\n\ntls-ca-cert-file\n",
     "server/free": "/var/lib/xkv 107374182400",
@@ -231,6 +232,12 @@ CASES = {
         {"ethtool/eth0/link": "2: eth0: mtu 1500 xdp qdisc mq state UP\\ prog/xdp id 7"
                               " name xkv_firewall tag 01 jited"},
         "xdp-hook", "bad", "program 7, xkv_firewall", "xdp off"),
+    "another program of our name": (info(xkv_program_id=0), "xdp-hook", "bad",
+                                    "program 41, xkv_xdp, is there, and not that", "xdp off"),
+    "of our name, on one of several interfaces": (
+        info(xkv_interface="eth1 eth0\r\nxkv_interface0:name=eth1,attached=1,mode=native,"
+             "program_id=41\r\nxkv_interface1:name=eth0,attached=1,mode=native,program_id=42"),
+        "xdp-hook", "bad", "program 41, xkv_xdp, is there, and not that", "xdp off"),
     "generic mode": ({"ethtool/eth0/link": "2: eth0: mtu 1500 xdpgeneric qdisc mq state UP\\"
                                            " prog/xdp id 41 name xkv_xdp tag 01 jited"},
                      "xdp-hook", "warning", "generic", "restart xkvd"),
@@ -353,6 +360,10 @@ HEALTHY = {
     "virtio": {**driver("virtio_net", rx_gro_hw="on"), **channels(8, 16)},
     "veth": {**driver("veth", tx_checksum_ip_generic="off", rx_vlan_offload="on"),
              f"{NET}/device/numa_node": None},
+    "several interfaces": info(xkv_interface="eth1 eth0\r\nxkv_interface0:name=eth1,attached=1,"
+                               "mode=native,program_id=40\r\nxkv_interface1:name=eth0,"
+                               "attached=1,mode=native,program_id=41"),
+    "an interface of another xkvd": info(xkv_interface="eth1", xkv_program_id=7),
     "free hook": {"ethtool/eth0/link": "2: eth0: <UP> mtu 1500 qdisc mq state UP"},
     "dispatcher": {"ethtool/eth0/link":
                    "2: eth0: mtu 1500 xdp\\ prog/xdp id 9 name xdp_dispatcher"},
