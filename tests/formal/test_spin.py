@@ -65,6 +65,9 @@ TCP_PATH = ["MOST=2", "PATH", "ARMED=1"]
 FILLS_OF_OTHERS = ["FILLS=1", "WRITES=0", "SCRIPTS=0"]
 PASSED_THROUGH = ["RAWS=2", "SCRIPTS=0", "OTHERS=0", "READS=2"]
 OTHER_NEWS = ["LEARNS=1", "WRITES=0", "READS=2"]
+PIPELINE = ["WRITES=3", "READS=0", "LEARNS=0", "OTHERS=0"]
+OWN_WRITE = ["WRITES=1", "LEARNS=0", "OTHERS=0"]
+TWO_MASTERS = ["SCRIPTS=1", "TELLS=1", "LEARNS=0", "OTHERS=0"]
 ANY_ACTION = ["ACTIONS=CHECK+EDIT+PUT+REMOVE"]
 ONE_FAULT = ["FAULTS=1", "REWRITES=1"]
 KILLED = ["KILL", "FAULTS=1"]
@@ -126,6 +129,10 @@ SOUND = [
     Case("proxy, fills of others", "proxy", FILLS_OF_OTHERS),
     Case("proxy, other news of a script", "proxy", OTHER_NEWS),
     Case("proxy, a client that is passed through", "proxy", PASSED_THROUGH),
+    Case("cluster", "cluster", []),
+    Case("cluster, a write", "cluster", OWN_WRITE),
+    Case("cluster, a pipeline", "cluster", PIPELINE),
+    Case("cluster, news by another master", "cluster", TWO_MASTERS),
 
     Case("cut, two changes", "cut", changes("SET+DELETE", number=2)),
     Case("cut, expiry", "cut", changes("SET+EXPIRE", number=2) + ["TIME"]),
@@ -167,9 +174,9 @@ SOUND = [
 
 
 def without(switch, finds, who, model="entry"):
-    prefix = {"txn": "transactions: ", "tcp": "TCP: ", "locks": "locks: ",
-              "close": "close: ",
-              "proxy": "proxy: ", "cut": "cut: ", "durable": "log: "}.get(model, "")
+    prefix = {"txn": "transactions: ", "tcp": "TCP: ", "locks": "locks: ", "close": "close: ",
+              "proxy": "proxy: ", "cluster": "cluster: ", "cut": "cut: ",
+              "durable": "log: "}.get(model, "")
     name = prefix + switch
     return Case(name, model, who + switch.split(), finds)
 
@@ -275,6 +282,12 @@ BROKEN = [
     without("NO_ANNOUNCED_OVERTAKING", "old", [], "proxy"),
     without("KEEP_OVERTAKEN", "old", [], "proxy"),
     without("NO_EMPTYING", "old", [], "proxy"),
+    without("NO_EMPTYING_WHEN_REDIRECTED", "before_move", [], "cluster"),
+    without("KEEP_FILLS", "before_move", [], "cluster"),
+    without("NO_EMPTYING_AT_NEWS", "old", [], "cluster"),
+    without("NO_WAIT_FOR_MAP", "disorder", PIPELINE, "cluster"),
+    without("GUARD_ENDS_EARLY", "stale", OWN_WRITE, "cluster"),
+    without("ONE_BARRIER", "stale", TWO_MASTERS, "cluster"),
     without("NO_WAIT_BEFORE", "missed", changes("SET"), "cut"),
     without("NO_WAIT_EARLIER", "missed", changes("SET"), "cut"),
     without("SAME_VERSIONS", "wrong", changes("SET", number=2), "cut"),
@@ -329,6 +342,7 @@ QUICK = {"OWN_LIST_ONLY",
          "proxy, fills of others", "proxy: NO_LATER_FILL", "proxy: NO_COMMON_BARRIER",
          "proxy: NO_RAW_BARRIER",
          "proxy: NO_GUARD", "proxy: NO_BARRIER", "proxy: NO_EMPTYING",
+         "cluster", "cluster: NO_WAIT_FOR_MAP", "cluster: NO_EMPTYING_WHEN_REDIRECTED",
          "cut, two changes", "cut: NO_WAIT_EARLIER", "cut: BUCKET_FIRST", "cut: NO_LATE",
          "log, killed", "log: POSITION_FIRST", "log: TRY_AGAIN", "log: FORGET_DAMAGE"}
 
