@@ -75,7 +75,8 @@ static void place(struct node *n, const struct view_master *m, const char *from)
 		return;
 	snprintf(n->id, sizeof(n->id), "%s", m->id);
 	if (upstream_move(&n->address, by_name ? m->name : host, m->port)) {
-		log_warning("the cluster has a node at %s:%s, where nothing can be", host, m->port);
+		log_repeated("the cluster has a node at %s:%s, where nothing can be", host,
+			     m->port);
 		n->gone = true;
 		return;
 	}
@@ -138,9 +139,9 @@ static void hear(struct proxy *x, const char *text, size_t len, const char *from
 	if (v && v->count && v->epoch >= x->cluster.epoch)
 		adopt(x, v, from);
 	else if (!v)
-		log_warning("what the cluster's node %s says of it (CLUSTER NODES) cannot be "
-			    "understood",
-			    from);
+		log_repeated("what the cluster's node %s says of it (CLUSTER NODES) cannot be "
+			     "understood",
+			     from);
 	view_free(v);
 	hops_unpark(x);
 }

@@ -122,7 +122,7 @@ static void function_publish(struct functions *f)
 	drop_replaced(f);
 	records = malloc(records_room(&f->libraries) + records_room(&f->unusable) + RDB_DUMP_FRAME);
 	if (!records) {
-		log_warning("out of memory: the next snapshot has functions as they were");
+		log_repeated("out of memory: the next snapshot has functions as they were");
 		return;
 	}
 	len = write_records(&f->libraries, records);
