@@ -239,6 +239,37 @@ def test_tls(certs, tmp_path):
         server.process.wait()
 
 
+def test_passwords(tmp_path):
+    """The master's is in the URL or a file; a Sentinel's own one is not supported, and named."""
+    for name in ("redis", "sentinel", "url", "file", "refused"):
+        (tmp_path / name).mkdir()
+    config, secret = tmp_path / "sentinel" / "sentinel.conf", tmp_path / "secret"
+    secret.write_text("hidden\n", encoding="ascii")
+    with contextlib.ExitStack() as stack:
+        master = Daemon(["redis-server"], str(tmp_path / "redis"), "--save", "",
+                        "--requirepass", "hidden")
+        stack.callback(master.stop)
+        config.write_text(SENTINEL.format(master.port) + "sentinel auth-pass mymaster hidden\n",
+                          encoding="ascii")
+        sentinel = Daemon(["redis-server", str(config), "--sentinel"], str(config.parent))
+        stack.callback(sentinel.stop)
+        at = f"127.0.0.1:{sentinel.port}/mymaster"
+        for place, url, *options in (
+                ("url", f"redis-sentinel://:hidden@{at}", "--requirepass", "ours"),
+                ("file", f"redis-sentinel://{at}", "--requirepass", "ours",
+                 "--upstream-password-file", str(secret))):
+            with in_memory(tmp_path / place, "--upstream", url, *options) as daemon, \
+                    daemon.connect() as c:
+                assert c.call("AUTH", "ours") == b"+OK\r\n"
+                wait_for(lambda c=c: c.call("SET", "k", "v") == b"+OK\r\n", "the master")
+        sentinel.client().execute_command("ACL", "SETUSER", "default", "resetpass", ">other")
+        with in_memory(tmp_path / "refused", "--upstream", f"redis-sentinel://:hidden@{at}",
+                       "--requirepass", "ours") as daemon, daemon.connect() as c:
+            assert c.call("AUTH", "ours") == b"+OK\r\n"
+            wait_for(lambda: f"Sentinel 127.0.0.1:{sentinel.port}: NOAUTH".encode()
+                     in c.call("GET", "k"), "the reason")
+
+
 def subscribers(deployment):
     return len(deployment.sentinel.client().client_list(_type="pubsub"))
 
