@@ -103,17 +103,16 @@ static void connection_of(struct connection *conn, const struct server_socket *l
 /* Handshakes take the places that clients leave free, and are closed for newer connections. */
 static bool listen_has_room(struct server *s)
 {
-	unsigned int clients = server_client_count(s), count = clients, max = server_clients_max(s);
+	unsigned int clients = server_client_count(s), max = server_clients_max(s);
 	struct worker *first = s->worker[0];
 
 	if (clients >= max)
 		return false;
-	for (unsigned int i = 0; i < s->worker_count; i++) {
-		count += s->worker[i]->handshakes.count;
+	for (unsigned int i = 0; i < s->worker_count; i++)
 		if (handshakes_since(s->worker[i]) < handshakes_since(first))
 			first = s->worker[i];
-	}
-	return count < max || handshake_drop_oldest(first, "maxclients is reached");
+	return clients + server_handshake_count(s) < max ||
+	       handshake_drop_oldest(first, "maxclients is reached");
 }
 
 static void accepted(const struct server_socket *l, struct connection conn,

@@ -187,7 +187,7 @@ size_t server_client_memory(const struct server *s)
 
 /* --- life --- */
 
-static unsigned int handshake_count(const struct server *s)
+unsigned int server_handshake_count(const struct server *s)
 {
 	unsigned int count = 0;
 
@@ -199,7 +199,7 @@ static unsigned int handshake_count(const struct server *s)
 /* Without clients: what is open, and may be opened while they are there. */
 static unsigned int count_fds_besides(const struct server *s)
 {
-	int clients = (int)(server_client_count(s) + handshake_count(s));
+	int clients = (int)(server_client_count(s) + server_handshake_count(s));
 	unsigned int more = sockets_follow(s) ? SERVER_SOCKETS_MAX - s->socket_count : 0;
 	int open = directory_count("/proc/self/fd") - 1; /* that directory's own */
 

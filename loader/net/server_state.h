@@ -121,6 +121,7 @@ unsigned int server_clients_max(const struct server *s);
 /* Adds the counters of all workers and of the store up, since the start. */
 void server_stats(const struct server *s, uint64_t stat[STATS]);
 unsigned int server_client_count(const struct server *s);
+unsigned int server_handshake_count(const struct server *s);
 /* Memory of all clients in bytes. */
 size_t server_client_memory(const struct server *s);
 

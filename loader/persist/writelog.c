@@ -1533,17 +1533,12 @@ static void name_behind(const struct store *st, char name[17])
 
 	for (unsigned int i = 0; i < m->count; i++) {
 		struct stat sb = { 0 };
-		uint64_t words[4];
 
 		fstatat(state.dir_fd, m->file[i].name, &sb, 0);
-		words[0] = sb.st_ino;
-		words[1] = (uint64_t)sb.st_size;
-		words[2] = (uint64_t)sb.st_mtim.tv_sec;
-		words[3] = (uint64_t)sb.st_mtim.tv_nsec;
-		for (int w = 0; w < 4; w++) {
-			id = (id ^ words[w]) * 0x9e3779b97f4a7c15ULL;
-			id ^= id >> 32;
-		}
+		id = store_identity_mix(id, sb.st_ino);
+		id = store_identity_mix(id, (uint64_t)sb.st_size);
+		id = store_identity_mix(id, (uint64_t)sb.st_mtim.tv_sec);
+		id = store_identity_mix(id, (uint64_t)sb.st_mtim.tv_nsec);
 	}
 	snprintf(name, 17, "%016" PRIx64, id);
 }

@@ -312,8 +312,7 @@ uint64_t store_identity(const struct store *st)
 
 	for (size_t at = 0; at + sizeof(word) <= sizeof(*secret); at += sizeof(word)) {
 		memcpy(&word, (const char *)secret + at, sizeof(word));
-		id = (id ^ word) * 0x9e3779b97f4a7c15ULL;
-		id ^= id >> 32;
+		id = store_identity_mix(id, word);
 	}
 	return id;
 }

@@ -48,6 +48,13 @@ void store_clock_stop(struct store *st);
  */
 uint64_t store_identity(const struct store *st);
 
+/* That identity, or one made of it, with another word. */
+static inline uint64_t store_identity_mix(uint64_t id, uint64_t word)
+{
+	id = (id ^ word) * 0x9e3779b97f4a7c15ULL;
+	return id ^ id >> 32;
+}
+
 /* The mapped configuration of the BPF programs; changes take effect at once. */
 struct xkv_config *store_config(struct store *st);
 /* The mapped secrets, kept apart from the configuration because users dump and share that. */
