@@ -29,13 +29,16 @@ _xkv_values() {
 	esac
 }
 
-# What may follow a command of xkv: of each [OPTION VALUE|OPTION] of its usage the first words.
+# What may follow a command of xkv: the options of its usage, and of each [WORD VALUE|WORD] the
+# first words.
 _xkv_words() {
-	local program=$1 command=$2
+	local program=$1 command=$2 usage
 	[[ $command != help ]] || _xkv_commands "$("$program" --help 2>/dev/null)"
 	[[ $command != doctor ]] || _xkv_interfaces
-	"$program" help "$command" 2>/dev/null | head -n 1 | grep -oE '\[[^]]*\]' |
-		sed 's/[][|]/\n/g' | sed 's/ .*//' | grep -E '^(-|[A-Z][A-Z]+$)' |
+	usage=$("$program" help "$command" 2>/dev/null | head -n 1)
+	grep -oE -e '(^|[ |[])--?[a-z][a-z0-9-]*' <<<"$usage" | tr -d ' |['
+	grep -oE '\[[^]]*\]' <<<"$usage" | sed 's/[][|]/\n/g' | sed 's/ .*//' |
+		grep -E '^[A-Z][A-Z]+$' |
 		grep -vxE 'INTERFACE|COUNT|KEY|SECTION|PATTERN|COMMAND|BY|ARGUMENT'
 }
 

@@ -86,11 +86,21 @@ def test_bash(place, words, wanted):
 
 
 def test_each_command_and_option_is_offered(place):
-    """All commands of the table, and each directive."""
+    """All commands of the table with their options, and each option of each program."""
     table = run(BUILD / "xkv", "help").stdout
-    assert complete(place, "xkv", "") == re.findall(r"^  (\w+) ", table, re.M)
-    text = run(BUILD / "xkvd", "--help").stdout
-    assert set(re.findall(r"^  (--[\w-]+)", text, re.M)) <= set(complete(place, "xkvd", "-"))
+    commands = re.findall(r"^  (\w+) ", table, re.M)
+    assert complete(place, "xkv", "") == commands and len(commands) > 30
+    with_options = 0
+    for command in commands:
+        usage = run(BUILD / "xkv", "help", command).stdout.split("\n", 1)[0]
+        options = set(re.findall(r"[[|](--?[a-z][\w-]*)", usage))
+        with_options += bool(options)
+        assert options <= set(complete(place, "xkv", command, "-")), usage
+    assert with_options > 2
+    for program in "xkv", "xkvd", "xkv-bench", "xkv-snapshot":
+        text = run(place / "bin" / program, "--help").stdout
+        options = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text))
+        assert options == set(complete(place, program, "--")) and len(options) > 2, program
 
 
 def read_until(fd, pattern):
