@@ -51,6 +51,7 @@
 #include "util/log.h"
 
 #define ERR_LEN	   1024
+#define NO_MEMORY  "not enough memory"
 #define REPORT_LEN 16384 /* of all errors of a configuration */
 
 enum job { JOB_RUN, JOB_CHECK, JOB_DETACH, JOB_RESTORE, JOB_HELP, JOB_VERSION };
@@ -219,6 +220,12 @@ static int use_real_names(struct options *o, struct config_builder *b)
 	return config_set(b, "interface", count, word, err, sizeof(err));
 }
 
+static int out_of_memory(char *err)
+{
+	snprintf(err, ERR_LEN, NO_MEMORY);
+	return -ENOMEM;
+}
+
 /* Prints the lines of `err` if `ret` is an error.  True if it is. */
 static bool main_report(int ret, const char *err)
 {
@@ -252,7 +259,7 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 	struct config_builder b;
 	bool bad;
 
-	if (main_report(config_begin(&b, NULL), "not enough memory"))
+	if (main_report(config_begin(&b, NULL), NO_MEMORY))
 		return NULL;
 	bad = main_report(main_parse_options(o, &argc, argv, &b, err), err);
 	if (o->file)
@@ -264,8 +271,8 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 	note_open_file(o, &b);
 	bad |= main_report(commands_rename(&b, err, sizeof(err)), err);
 	bad |= main_report(commands_users(&b, err, sizeof(err)), err);
-	bad |= main_report(make_absolute(&b), "not enough memory");
-	bad |= main_report(use_real_names(o, &b), "not enough memory");
+	bad |= main_report(make_absolute(&b), NO_MEMORY);
+	bad |= main_report(use_real_names(o, &b), NO_MEMORY);
 	if (!bad && (o->job == JOB_CHECK || o->upgrade))
 		bad = main_report(server_check(b.cfg, err, sizeof(err)), err);
 	bad |= main_report(proxy_check(b.cfg, err, sizeof(err)), err);
@@ -692,10 +699,9 @@ static int open_server(struct xkvd *x, const struct options *o, char *err)
 		ret = server_add_fd(x->server, http_fd(x->http), USES_NO_CONTEXT, http_make,
 				    x->http);
 	if (ret)
-		snprintf(err, ERR_LEN, "not enough memory");
-	else
-		http_serve(x->http, metrics_text, adopt_client, x->server);
-	return ret ? ret : server_listen(x->server, err, ERR_LEN);
+		return out_of_memory(err);
+	http_serve(x->http, metrics_text, adopt_client, x->server);
+	return server_listen(x->server, err, ERR_LEN);
 }
 
 /* UDP, address changes, and the timer. */
@@ -716,7 +722,7 @@ static int open_front_ends(struct xkvd *x, char *err)
 	if (!ret)
 		ret = server_add_timer(x->server, 1.0, USES_NO_CONTEXT, main_every_second, x);
 	if (ret == -ENOMEM)
-		snprintf(err, ERR_LEN, "not enough memory");
+		out_of_memory(err);
 	return ret;
 }
 
@@ -734,8 +740,7 @@ static int open_tcp_path(struct xkvd *x, char *err)
 	look_at_tcp_path(x);
 	x->flows = flows_new(x->tcp_path.flows, x->tcp_path.owners);
 	if (!x->flows) {
-		snprintf(err, ERR_LEN, "not enough memory");
-		return -ENOMEM;
+		return out_of_memory(err);
 	}
 	server_use_flows(x->server, x->flows);
 	return 0;
@@ -793,39 +798,23 @@ static int find_interface(const struct config *cfg, char *err)
 	return -ENODEV;
 }
 
-struct load_job {
-	struct xkvd *x;
-	const struct config *cfg; /* as it was at the beginning: CONFIG SET may replace x->cfg */
-	char *err;
-};
-
-static int run_load(void *arg)
+static int run_load(void *arg, const struct config *cfg, char *err, size_t err_len)
 {
-	const struct load_job *job = arg;
-
-	return load_all(job->x, job->cfg, job->err);
+	return load_all(arg, cfg, err);
 }
 
 /* While it listens. */
 static int load_and_serve(struct xkvd *x, char *err)
 {
-	struct load_job job = { .x = x, .err = err };
-	int ret;
+	int ret = server_load(x->server, run_load, x, err, ERR_LEN);
 
-	job.cfg = config_with_users(x->cfg, x->cfg->closed_by_users, err, ERR_LEN);
-	if (!job.cfg)
-		return -ENOMEM;
-	ret = server_load(x->server, run_load, &job, err, ERR_LEN);
-	config_free(job.cfg);
 	if (ret)
 		return ret;
 	x->loads = false;
 	store_limit(x->store, x->cfg->maxmemory, x->cfg->maxmemory_policy);
 	ret = writelog_configure(x->store, x->cfg, true, err, ERR_LEN);
-	if (!ret && housekeeping_serve(x->server)) {
-		snprintf(err, ERR_LEN, "not enough memory");
-		ret = -ENOMEM;
-	}
+	if (!ret && housekeeping_serve(x->server))
+		ret = out_of_memory(err);
 	return ret;
 }
 

@@ -19,12 +19,15 @@
 int housekeeping_begin(struct server *s);
 int housekeeping_serve(struct server *s);
 
-/* Loads the data, as a thread of its own.  0, or -errno with a sentence. */
-typedef int load_fn(void *arg);
+/*
+ * Loads the data, as a thread of its own, with the configuration of the beginning.  0, or -errno
+ * with a sentence.
+ */
+typedef int load_fn(void *arg, const struct config *cfg, char *err, size_t err_len);
 /*
  * Has the data loaded while clients are served, most of whose commands get -LOADING.  In place of
- * server_run(), which comes later.  0, or -errno: what `fn` returned, or of what is done here, then
- * with a sentence; -ECANCELED: the server was ended meanwhile, as after server_run().
+ * server_run(), which comes later.  0, or -errno with a sentence; -ECANCELED: the server was ended
+ * meanwhile, as after server_run().
  */
 int server_load(struct server *s, load_fn *fn, void *arg, char *err, size_t err_len);
 

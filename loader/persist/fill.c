@@ -310,6 +310,13 @@ const char *fill_remedy(int error)
 	return error == -ENOSPC ? "; raise maxmemory or max-keys, or add memory" : "";
 }
 
+int fill_fail(const struct fill *f, const char *file, char *err, size_t err_len)
+{
+	snprintf(err, err_len, "%s, offset %" PRIu64 ": the store did not take the key: %s%s", file,
+		 f->error_at, strerror(-f->error), fill_remedy(f->error));
+	return f->error;
+}
+
 int fill_remove_rest(struct store *st, char *err, size_t err_len)
 {
 	uint64_t count = store_count(st);

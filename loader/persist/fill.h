@@ -52,6 +52,8 @@ int fill_wait(struct fill *f);
 
 /* The clause of a message that says what to do about an error of it; "" = nothing known. */
 const char *fill_remedy(int error);
+/* The sentence for the first error, which it returns. */
+int fill_fail(const struct fill *f, const char *file, char *err, size_t err_len);
 
 /*
  * Removes the keys of a load that failed, or during which an earlier xkvd was killed: they are a

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -438,11 +439,10 @@ static int fail_command(struct replay *r, int error, const struct aof_arg *argv,
 /* The same for what the store has not taken, maybe of an earlier command. */
 static int fail_fill(struct replay *r)
 {
-	int error = r->fill.error;
+	char file[PATH_MAX];
 
-	return replay_fail(
-		r, error, "%s/%s, offset %" PRIu64 ": the store did not take the key: %s%s",
-		r->place->path, r->name, r->fill.error_at, strerror(-error), fill_remedy(error));
+	snprintf(file, sizeof(file), "%s/%s", r->place->path, r->name);
+	return fill_fail(&r->fill, file, r->err, r->err_len);
 }
 
 /* To continue a log, only what keys do not tell is needed: libraries, numbers of databases. */

@@ -839,12 +839,7 @@ static bool is_past(const struct load *load, bool expires, int64_t expire_ms)
 
 static int fail_fill(const struct load *load)
 {
-	int error = load->fill.error;
-
-	snprintf(load->err, load->err_len,
-		 "%s, offset %" PRIu64 ": the store did not take the key: %s%s", load->path,
-		 load->fill.error_at, strerror(-error), fill_remedy(error));
-	return error;
+	return fill_fail(&load->fill, load->path, load->err, load->err_len);
 }
 
 static int set_key(struct load *load, const struct rdb_key *k)
@@ -1021,12 +1016,17 @@ static int load_file(struct load *load, int fd, enum rdb_other policy)
 	return 0;
 }
 
+static const char *snapshot_path(const struct config *cfg, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s/%s", cfg->dir, cfg->dbfilename);
+	return path;
+}
+
 bool snapshot_exists(const struct config *cfg)
 {
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "%s/%s", cfg->dir, cfg->dbfilename);
-	return !access(path, F_OK);
+	return !access(snapshot_path(cfg, path), F_OK);
 }
 
 void snapshot_clean(const struct config *cfg)
@@ -1102,8 +1102,7 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 		snprintf(err, err_len, "%s", job.error);
 		return fd;
 	}
-	snprintf(path, sizeof(path), "%s/%s", cfg->dir, cfg->dbfilename);
-	load.path = path;
+	load.path = snapshot_path(cfg, path);
 	load.now = (int64_t)store_now_ms(st);
 	if (!fstat(fd, &sb))
 		loading_begin((uint64_t)sb.st_size);

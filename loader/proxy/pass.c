@@ -95,6 +95,17 @@ void fence_send(struct proxy *x, struct fence *f)
 		f->done(f);
 }
 
+/* A barrier was reached, or is not needed any more: these replies may go. */
+static void release_all(struct passed_list *list)
+{
+	struct passed *q;
+
+	while ((q = TAILQ_FIRST(list))) {
+		TAILQ_REMOVE(list, q, waits);
+		passed_end(q);
+	}
+}
+
 struct barrier {
 	struct fence fence;
 	struct passed_list list;
@@ -102,7 +113,7 @@ struct barrier {
 
 static void barrier_reached(struct fence *f)
 {
-	passed_release(&((struct barrier *)f)->list);
+	release_all(&((struct barrier *)f)->list);
 	free(f);
 }
 
@@ -115,7 +126,7 @@ static void send_barrier(struct proxy *x)
 	b = calloc(1, sizeof(*b));
 	if (!b) {
 		cache_empty(x);
-		passed_release(&x->unordered);
+		release_all(&x->unordered);
 		return;
 	}
 	b->fence.done = barrier_reached;
@@ -201,16 +212,6 @@ void passed_end(struct passed *q)
 	if (q->proxy->orphaned <= ORPHANED_FEW)
 		waiters_wake(&q->proxy->crowd);
 	free(q);
-}
-
-void passed_release(struct passed_list *list)
-{
-	struct passed *q;
-
-	while ((q = TAILQ_FIRST(list))) {
-		TAILQ_REMOVE(list, q, waits);
-		passed_end(q);
-	}
 }
 
 void passed_complete(struct passed *q)

@@ -336,8 +336,6 @@ struct fence {
 	void (*done)(struct fence *f);
 };
 void fence_send(struct proxy *x, struct fence *f);
-/* A barrier was reached, or is not needed any more: these replies may go. */
-void passed_release(struct passed_list *list);
 size_t passage_memory(const struct passage *p);
 
 /* --- figures.c --- */

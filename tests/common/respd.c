@@ -46,17 +46,10 @@ static int fail(const char *text)
 	return 1;
 }
 
-struct load {
-	struct store *st;
-	const struct config *cfg;
-	char err[512];
-};
-
-static int load(void *arg)
+static int load(void *arg, const struct config *cfg, char *err, size_t err_len)
 {
-	struct load *l = arg;
 	uint64_t keys;
-	int ret = snapshot_load(l->st, l->cfg, &keys, l->err, sizeof(l->err));
+	int ret = snapshot_load(arg, cfg, &keys, err, (unsigned int)err_len);
 
 	return ret == -ENOENT ? 0 : ret;
 }
@@ -118,18 +111,13 @@ static void adopt(void *arg, const struct config *next)
 /* As xkvd does; what is set meanwhile is in force afterwards. */
 static int load_and_serve(struct respd *d)
 {
-	struct load l = { .st = d->store };
-	int ret;
+	char err[512];
+	int ret = server_load(d->server, load, d->store, err, sizeof(err));
 
-	l.cfg = config_with_users(*d->cfg, (*d->cfg)->closed_by_users, l.err, sizeof(l.err));
-	if (!l.cfg)
-		return fail(l.err);
-	ret = server_load(d->server, load, &l, l.err, sizeof(l.err));
-	config_free(l.cfg);
 	if (ret == -ECANCELED)
 		return ret;
 	if (ret)
-		return fail(l.err);
+		return fail(err);
 	d->loads = false;
 	store_limit(d->store, (*d->cfg)->maxmemory, (*d->cfg)->maxmemory_policy);
 	return housekeeping_serve(d->server) ? fail("out of memory") : 0;
