@@ -348,7 +348,7 @@ static void log_figures(struct metrics *m, struct server *s)
 		{ "aof_rewrite_in_progress", GAUGE(info.rewriting), "redis_aof_rewrite_in_progress", "1: a new base of the log is being written" },
 		{ "aof_last_rewrite_time_sec", GAUGE(info.rewrites ? info.last_rewrite_seconds : -1), "redis_aof_last_rewrite_duration_seconds", "time that the last new base of the log took; -1: none yet" },
 		{ "aof_current_rewrite_time_sec", GAUGE(info.rewrite_seconds), "redis_aof_current_rewrite_duration_seconds", "time that the new base in progress takes so far; -1: none" },
-		{ "aof_last_bgrewrite_status", OK(info.rewrite_ok || !info.on), "redis_aof_last_bgrewrite_status", "1: the last new base of the log was written" },
+		{ "aof_last_bgrewrite_status", OK(!info.rewrite_error || !info.on), "redis_aof_last_bgrewrite_status", "1: the last new base of the log was written" },
 		{ "aof_rewrites", COUNT(info.rewrites), "redis_aof_rewrites_total", "new bases of the log since the start" },
 		{ "aof_rewrites_consecutive_failures", GAUGE(info.rewrites_failed), "redis_aof_rewrites_consecutive_failures", "new bases that failed, one after the other" },
 		{ "aof_last_write_status", OK(info.write_ok || !info.on), "redis_aof_last_write_status", "1: the log can be written; 0: writes are refused" },

@@ -1265,7 +1265,7 @@ static void conclude(int ret)
 	pthread_mutex_lock(&state.lock);
 	seconds = (double)(now - state.rewrite_began_ns) / 1e9;
 	info->last_rewrite_seconds = seconds;
-	info->rewrite_ok = !ret;
+	info->rewrite_error = ret;
 	info->rewrites++;
 	info->rewrites_failed = ret ? info->rewrites_failed + 1 : 0;
 	if (!ret) {
@@ -1785,12 +1785,12 @@ static int begin_files(bool serving, char *err, size_t err_len)
 	pthread_mutex_lock(&state.lock);
 	while (!ret && !serving && state.rewrite_began_ns)
 		pthread_cond_wait(&state.changed, &state.lock);
-	if (!ret && !serving && !state.info.rewrite_ok)
-		ret = -EIO;
+	if (!ret && !serving)
+		ret = state.info.rewrite_error;
 	pthread_mutex_unlock(&state.lock);
 	if (ret)
-		snprintf(err, err_len, "the write log in %s cannot be begun: see the log",
-			 state.path);
+		snprintf(err, err_len, "the write log in %s cannot be begun: %s", state.path,
+			 strerror(-ret));
 	return ret;
 }
 
@@ -1819,7 +1819,6 @@ static int writelog_begin(struct store *st, const struct config *cfg, bool servi
 		state.others = size_without(0);
 	pthread_mutex_lock(&state.lock); /* clients may look at it: INFO */
 	state.info = (struct writelog_info){ .write_ok = true,
-					     .rewrite_ok = true,
 					     .last_rewrite_seconds = -1,
 					     .waits_for_base = !state.resumed && !state.loaded,
 					     .written = state.now.position,

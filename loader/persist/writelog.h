@@ -67,7 +67,8 @@ void writelog_functions(void);
 struct writelog_info {
 	bool on;
 	bool waits_for_base; /* what is on the disk is no whole log yet */
-	bool write_ok, rewrite_ok;
+	bool write_ok;
+	int rewrite_error; /* -errno of the last one; 0 = it succeeded, or there was none */
 	bool rewriting;
 	double rewrite_seconds, last_rewrite_seconds; /* of the one in progress; -1 = none */
 	uint64_t rewrites, rewrites_failed;	      /* the latter in a row */

@@ -833,6 +833,14 @@ def test_begun_with_a_full_disk(xkvd_alone, small_disk):
     """A log that has no file is none: nothing that goes to no file is acknowledged."""
     d = xkvd_alone("--save", "", run=False)
     d.dir = small_disk
+    fill_up(small_disk)
+    options = d.options
+    d.options += ("--appendonly", "yes")
+    d.start(wait=False)
+    assert d.wait() == 1
+    assert d.log().splitlines()[-1].endswith(" cannot be begun: No space left on device")
+    d.options = options
+    (small_disk / "full").unlink()
     d.start()
     client = d.redis()
     client.set("key", "1")
