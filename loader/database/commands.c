@@ -739,6 +739,29 @@ static bool waits_for_disk(struct caller *c, const struct command *cmd, const st
 	return command_counts_keys(cmd) ? script_may_write(c, cmd, argv) : command_writes(c, cmd);
 }
 
+/*
+ * What another client has changed in this round is told before one that tracks reads it: whoever
+ * sees one of two changes in a reply must not find the old value of the other key in its cache.
+ */
+static bool tell_changes_of_others(struct caller *c)
+{
+	struct queue *q = queue_of(c);
+
+	if (!(tracking_of(c)->flags & TRACKING_ON) || !q->changer || q->changer == c->id ||
+	    c->srv->busy)
+		return false;
+	q->changer = 0;
+	commands_run_queue(c->worker);
+	changes_before_replies(c->worker);
+	return true;
+}
+
+static void commands_tell_changes(struct worker *w)
+{
+	((struct queue *)w->commands)->changer = 0;
+	changes_before_replies(w);
+}
+
 static unsigned int commands_run(struct caller *c)
 {
 	unsigned int argc = c->call.argc;
@@ -748,6 +771,8 @@ static unsigned int commands_run(struct caller *c)
 	bool waits = false;
 
 	if (!is_plain(c, cmd, argc) && worker_take_all(c->worker) && is_too_late(c))
+		return 0;
+	if (tell_changes_of_others(c) && is_too_late(c))
 		return 0;
 	first = first_queued(queue_of(c));
 	if (first && !are_alike(first, c))
@@ -770,6 +795,8 @@ static unsigned int commands_run(struct caller *c)
 	if (cmd && !(waits = group_takes(c, cmd)) && !transaction_queues(c, cmd, argc, argv))
 		commands_execute(c, cmd, argc, argv);
 	tracking_after(c, cmd);
+	if (cmd && !(cmd->flags & CMD_READONLY))
+		queue_of(c)->changer = c->id;
 	client_skip_end(c);
 	if (!command_runs_later(c))
 		room_done(c);
@@ -854,7 +881,7 @@ const struct executor *commands_executor(void)
 		.resume = commands_resume,
 		.end_turn = end_turn,
 		.flush = commands_run_queue,
-		.before_replies = changes_before_replies,
+		.before_replies = commands_tell_changes,
 		.cancel = cancel,
 		.memory = memory,
 		.server_free = free_shared,

@@ -159,6 +159,7 @@ struct queue {
 		unsigned int number; /* of the command, for measure_errors() */
 	} then[QUEUE_OPS];
 	struct exec_group group; /* empty if there are operations */
+	uint64_t changer; /* ID of the last client that may have changed something in this round */
 	struct measure measure;
 };
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from respserver import commands, encode, replies_test, wait_for
+from respserver import commands, encode, replies_test, stopped, wait_for
 
 pytest_plugins = ["respserver"]
 
@@ -278,12 +278,17 @@ def keys_told(pushes):
     return sorted((k for k in keys if k != MARK), key=lambda k: k or b"")
 
 
+def pushes_and_reply(client):
+    """The messages before the next reply, and that."""
+    pushes = []
+    while (reply := client.reply())[:1] == b">":
+        pushes.append(reply)
+    return pushes, reply
+
+
 def pushes_before(side):
     """The messages that come before the next reply."""
-    pushes = []
-    while (reply := side.main.reply())[:1] == b">":
-        pushes.append(reply)
-    return pushes
+    return pushes_and_reply(side.main)[0]
 
 
 def same_messages(sides, servers, lines):
@@ -525,6 +530,43 @@ def test_told_with_the_reply(sides):
                 side.main.send(encode("GET", "a"))
                 assert side.main.reply() == told
                 assert side.main.reply() == b"$1\r\n2\r\n"
+
+
+WAYS_TO_CHANGE_BOTH = {
+    "command": lambda n: [("MSET", "a", n, "b", n)],
+    "pipeline": lambda n: [("SET", "a", n), ("SET", "b", n)],
+    "EXEC": lambda n: [("MULTI",), ("SET", "a", n), ("SET", "b", n), ("EXEC",)],
+    "script": lambda n: [("EVAL", "for _, k in ipairs(KEYS) do redis.call('SET', k, ARGV[1]) end",
+                          2, "a", "b", n)],
+}
+
+
+@pytest.mark.undriven("what the driver has changed is told a moment later")
+def test_told_before_others_read(store, tmp_path):
+    """
+    Whoever sees one of two changes in a reply has been told of the other one, also if all of it
+    happens in one round of the loop.
+    """
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(store(tmp_path, "--io-threads", "1"))
+        before, writer, after = (stack.enter_context(server.connect()) for _ in range(3))
+        for reader in (before, after):
+            reader.call("HELLO", 3)
+            reader.call("CLIENT", "TRACKING", "on")
+        for n, (way, changes) in enumerate(3 * list(WAYS_TO_CHANGE_BOTH.items())):
+            for reader in (before, after):
+                reader.send(encode("GET", "a"))
+                pushes_and_reply(reader)
+            with stopped(server):
+                before.send(encode("GET", "b"))
+                writer.send(b"".join(encode(*words) for words in changes(n)))
+                after.send(encode("GET", "b"))
+            got = [pushes_and_reply(reader) for reader in (before, after)]
+            new = [pushes for pushes, reply in got if reply.endswith(b"\r\n%d\r\n" % n)]
+            assert new, "nobody was served after the writer"
+            assert all(b"a" in keys_told(pushes) for pushes in new), (way, got)
+            for _ in changes(n):
+                writer.reply()
 
 
 def test_own_transaction_that_ends_a_client(sides, xkv):
