@@ -1354,12 +1354,15 @@ def test_clients_that_send_and_go(apart):
             text = c.call("XKV", "INFO", "everything").decode()
             return int(text.split(f"\n{name}:")[1].split("\r\n")[0])
 
+        came = figure("total_connections_received")
         with stopped(redis):
             for _ in range(3):  # a second each, after which they have not only shut down a side
                 for _ in range(10):
                     with contextlib.suppress(OSError), xkv.connect() as other:
                         other.sock.settimeout(0.3)
                         other.send(encode("SET", "k", b"v" * 60_000) * 60)
+                came += 10
+                wait_for(lambda: figure("total_connections_received") == came, "the clients")
                 wait_for(lambda: figure("connected_clients") == 1, "the clients to be gone")
             assert figure("passed_shared") * 60_000 < 80 << 20
         wait_for(lambda: c.call("SET", "k", "v") == b"+OK\r\n", "the upstream")
