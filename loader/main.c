@@ -739,9 +739,8 @@ static int open_tcp_path(struct xkvd *x, char *err)
 	}
 	look_at_tcp_path(x);
 	x->flows = flows_new(x->tcp_path.flows, x->tcp_path.owners);
-	if (!x->flows) {
+	if (!x->flows)
 		return out_of_memory(err);
-	}
 	server_use_flows(x->server, x->flows);
 	return 0;
 }

@@ -739,27 +739,25 @@ static bool waits_for_disk(struct caller *c, const struct command *cmd, const st
 	return command_counts_keys(cmd) ? script_may_write(c, cmd, argv) : command_writes(c, cmd);
 }
 
+static void commands_tell_changes(struct worker *w)
+{
+	((struct queue *)w->commands)->changer = 0;
+	changes_before_replies(w);
+}
+
 /*
  * What another client has changed in this round is told before one that tracks reads it: whoever
  * sees one of two changes in a reply must not find the old value of the other key in its cache.
  */
 static bool tell_changes_of_others(struct caller *c)
 {
-	struct queue *q = queue_of(c);
+	uint64_t changer = queue_of(c)->changer;
 
-	if (!(tracking_of(c)->flags & TRACKING_ON) || !q->changer || q->changer == c->id ||
-	    c->srv->busy)
+	if (!(tracking_of(c)->flags & TRACKING_ON) || !changer || changer == c->id || c->srv->busy)
 		return false;
-	q->changer = 0;
 	commands_run_queue(c->worker);
-	changes_before_replies(c->worker);
+	commands_tell_changes(c->worker);
 	return true;
-}
-
-static void commands_tell_changes(struct worker *w)
-{
-	((struct queue *)w->commands)->changer = 0;
-	changes_before_replies(w);
 }
 
 static unsigned int commands_run(struct caller *c)

@@ -179,7 +179,8 @@ program build/tests/test_shy <<'END'
 touch "$0.ran"; echo ok 2 - b
 END
 run --again
-unsteady=$(awk '/^unsteady/ { on = 1; next } !/^ / { on = 0 } on { print $1, $2 }' "$TMP/out" | sort)
+unsteady=$(awk '/^unsteady/ { on = 1; next } !/^ / { on = 0 } on { print $1, $2 }' \
+	"$TMP/out" | sort)
 [[ $unsteady = "test_once.py: test_a:"$'\n'"test_shy: a" ]] || fail "what was unsteady is named"
 sum "4 passed, 0 failed, 0 skipped" 0 "--again: what passes when run again"
 program tests/test_firm.py < <(echo "# tests/run: firm"; once a)
