@@ -99,9 +99,10 @@ static void drop_others(struct proxy *x, const struct view *v)
 
 		for (unsigned int i = 0; i < v->count && !stays; i++)
 			stays = !strcmp(v->master[i].id, n->id);
-		if (stays || n->gone)
+		if (stays || !n->id[0])
 			continue;
 		n->gone = true;
+		n->id[0] = '\0';
 		snprintf(n->why, sizeof(n->why), "it is no master any more");
 		ev_timer_stop(x->worker->loop, &n->retry);
 		link_fail(&n->watch, n->why);
@@ -113,16 +114,17 @@ static void adopt(struct proxy *x, const struct view *v, const char *from)
 {
 	struct node **node = calloc(v->count + 1, sizeof(struct node *));
 
-	for (unsigned int i = 0; node && i < v->count; i++) {
+	if (!node)
+		return;
+	for (unsigned int i = 0; i < v->count; i++) {
 		struct node *n = node_of_id(x, v->master[i].id) ?: node_new(x);
 
 		if (n)
 			place(n, &v->master[i], from);
 		node[i + 1] = n;
 	}
-	if (node)
-		for (unsigned int slot = 0; slot < VIEW_SLOTS; slot++)
-			x->cluster.owner[slot] = node[v->owner[slot]];
+	for (unsigned int slot = 0; slot < VIEW_SLOTS; slot++)
+		x->cluster.owner[slot] = node[v->owner[slot]];
 	free(node);
 	drop_others(x, v);
 	x->cluster.epoch = v->epoch;

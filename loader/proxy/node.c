@@ -319,7 +319,23 @@ static void on_watch_ready(struct link *l)
 
 /* ---- life ------------------------------------------------------------------------ */
 
-struct node *node_new(struct proxy *x)
+/* One of a master that is no more, which nothing refers to any more. */
+static bool is_free(struct node *n)
+{
+	const struct own *own;
+
+	if (!n->gone || n->id[0] || n->looking)
+		return false;
+	for (unsigned int i = 0; i < 3; i++)
+		if (link_is_open(each_link(n, i)))
+			return false;
+	LIST_FOREACH(own, &n->proxy->own, each)
+	if (own->node == n)
+		return false;
+	return true;
+}
+
+static struct node *node_make(struct proxy *x)
 {
 	static const struct link_events watch = { on_watch_ready, cache_push, NULL, NULL, on_lost };
 	static const struct link_events shared = { on_ready, NULL, NULL, NULL, on_lost };
@@ -330,8 +346,6 @@ struct node *node_new(struct proxy *x)
 		return NULL;
 	n->proxy = x;
 	n->address = x->address;
-	n->delay = RETRY_FIRST;
-	snprintf(n->why, sizeof(n->why), "not yet connected");
 	resolver_init(&n->resolver, loop, &n->address, looked_up, n);
 	link_init(&n->watch, loop, &n->address, &watch, n);
 	for (unsigned int i = 0; i < 2; i++)
@@ -339,6 +353,21 @@ struct node *node_new(struct proxy *x)
 	ev_timer_init(&n->retry, on_retry, 0., 0.);
 	n->retry.data = n;
 	LIST_INSERT_HEAD(&x->nodes, n, each);
+	return n;
+}
+
+struct node *node_new(struct proxy *x)
+{
+	struct node *n;
+
+	LIST_FOREACH(n, &x->nodes, each)
+	if (is_free(n))
+		break;
+	n = n ?: node_make(x);
+	if (!n)
+		return NULL;
+	n->delay = RETRY_FIRST;
+	snprintf(n->why, sizeof(n->why), "not yet connected");
 	return n;
 }
 

@@ -97,7 +97,7 @@ struct node {
 	uint64_t ping_ns;  /* monotonic: when the PING that is under way was sent; 0 = none is */
 	uint64_t lease_ns; /* monotonic: until when entries from there may be believed */
 	/* of a cluster: */
-	char id[VIEW_ID + 1];
+	char id[VIEW_ID + 1];		   /* "" = it is in no view any more */
 	char other[UPSTREAM_HOST_MAX + 1]; /* its host by another name; "" = it has one */
 	bool gone;			   /* it is no master any more */
 	bool serves;			   /* it says that the cluster is well */
@@ -239,7 +239,10 @@ void proxy_sum_up(struct proxy *x);
 
 /* --- node.c --- */
 
-/* NULL: no memory.  It stays as long as the proxy. */
+/*
+ * NULL: no memory.  It stays as long as the proxy, as requests may know its links, but it is given
+ * again when its master is no more (`gone`, without an id).
+ */
 struct node *node_new(struct proxy *x);
 void node_free(struct node *n);
 void node_connect(struct node *n);

@@ -93,6 +93,7 @@ int upstream_move(struct upstream_address *a, const char *host, const char *port
 {
 	if (!host[0] || strlen(host) > UPSTREAM_HOST_MAX || take_port(a->port, port, strlen(port)))
 		return -EINVAL;
+	a->turn = 0;
 	snprintf(a->host, sizeof(a->host), "%s", host);
 	snprintf(a->text, sizeof(a->text), strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, a->port);
 	return 0;
