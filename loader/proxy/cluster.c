@@ -63,6 +63,18 @@ struct node *cluster_owner(struct proxy *x, const void *key, size_t len)
 	return x->cluster.owner[cluster_slot(key, len)] ?: cluster_any(x);
 }
 
+bool cluster_moves(struct proxy *x, const void *key, size_t len)
+{
+	unsigned int slot = x->cluster.is_one ? cluster_slot(key, len) : 0;
+	uint8_t moving = x->cluster.asking[slot / 8];
+	struct node *n;
+
+	LIST_FOREACH(n, &x->nodes, each)
+	if (n->up)
+		moving |= n->moving[slot / 8];
+	return moving & 1 << slot % 8;
+}
+
 /* Its certificate is for its name, if it has one. */
 static void place(struct node *n, const struct view_master *m, const char *from)
 {
@@ -130,11 +142,15 @@ static void adopt(struct proxy *x, const struct view *v, const char *from)
 	x->cluster.epoch = v->epoch;
 }
 
-/* A node has said something that it did not say before. */
-static void hear(struct proxy *x, const char *text, size_t len, const char *from)
+/* A node, or (n is NULL) a seed, has said something that it did not say before. */
+static void hear(struct proxy *x, struct node *n, const char *text, size_t len, const char *from)
 {
 	struct view *v = view_new(text, len);
 
+	if (n && v)
+		memcpy(n->moving, v->moving, sizeof(n->moving));
+	else if (n)
+		memset(n->moving, 0xff, sizeof(n->moving));
 	x->cluster.map++;
 	memset(x->cluster.asking, 0, sizeof(x->cluster.asking));
 	cache_empty(x);
@@ -189,7 +205,7 @@ static void take_nodes(struct link *l, const struct resp_value *v)
 	}
 	mark = view_mark(v->text + head, v->len - head);
 	if (mark != n->mark)
-		hear(n->proxy, v->text + head, v->len - head, n->address.host);
+		hear(n->proxy, n, v->text + head, v->len - head, n->address.host);
 	n->mark = mark;
 	if (n->serves)
 		node_lives(n);
@@ -218,7 +234,7 @@ static void told(struct seeds *s, const char *text, size_t len, const char *host
 		return;
 	}
 	x->cluster.epoch = 0; /* it may be another cluster now */
-	hear(x, text, len, host);
+	hear(x, NULL, text, len, host);
 }
 
 static void on_retry(struct ev_loop *loop, ev_timer *w, int events)

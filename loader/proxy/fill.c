@@ -69,6 +69,19 @@ static void key_end(struct filled *k)
 		forget(f);
 }
 
+/*
+ * While a slot moves, others may create a key that is missing at the node that has not told us so.
+ * The end of a move is seen, and its beginning, but not that it was cancelled and begun anew before
+ * the nodes were asked again.
+ */
+static bool keep(struct filled *k, int64_t ttl)
+{
+	struct fill *f = k->fill;
+
+	return (k->value || !cluster_moves(f->proxy, k->key->name, k->key->len)) &&
+	       cache_keep(f->proxy, k, f->sent_ms, ttl);
+}
+
 static void ttl_reply(struct link *l, struct request *r, const char *bytes, size_t len, bool end)
 {
 	struct filled *k = (struct filled *)r;
@@ -85,8 +98,7 @@ static void ttl_reply(struct link *l, struct request *r, const char *bytes, size
 	outbox_free(&f->reply);
 	/* -1: it does not expire; -2: it is not there, or not any more */
 	if (len > 3 && text[0] == ':' && text_to_i64(text + 1, len - 3, &ttl) && !k->overtaken &&
-	    (k->value ? ttl >= -1 : ttl == -2 && f->value) &&
-	    !cache_keep(f->proxy, k, f->sent_ms, ttl))
+	    (k->value ? ttl >= -1 : ttl == -2 && f->value) && !keep(k, ttl))
 		not_kept(f, k->index);
 	key_end(k);
 }

@@ -102,6 +102,7 @@ struct node {
 	bool gone;			   /* it is no master any more */
 	bool serves;			   /* it says that the cluster is well */
 	uint64_t mark;			   /* of what it has said of the cluster: view_mark() */
+	uint8_t moving[VIEW_SLOTS / 8];	   /* as it has said: of struct view */
 };
 
 /* What is known of a cluster. */
@@ -268,6 +269,8 @@ void cluster_lost(struct proxy *x);
 /* Where commands that name no key go; NULL: no node is up. */
 struct node *cluster_any(struct proxy *x);
 struct node *cluster_owner(struct proxy *x, const void *key, size_t len);
+/* Is the slot of this key known to be on its way? */
+bool cluster_moves(struct proxy *x, const void *key, size_t len);
 /*
  * The node of a command's keys, or any if it has none.  NULL: there is none, or (*several) they are
  * of several slots.

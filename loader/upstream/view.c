@@ -138,6 +138,19 @@ static bool read_address(struct view_master *m, struct field f)
 		copy(m->name, sizeof(m->name), comma + 1, name - 1));
 }
 
+/* [N->-ID], [N-<-ID] */
+static bool read_moving(struct view *v, struct field word)
+{
+	const char *dash = memchr(word.text, '-', word.len);
+	int64_t slot;
+
+	if (!dash || !text_to_i64(word.text + 1, (size_t)(dash - word.text) - 1, &slot) ||
+	    slot < 0 || slot >= VIEW_SLOTS)
+		return false;
+	v->moving[slot / 8] |= (uint8_t)(1 << slot % 8);
+	return true;
+}
+
 static bool read_slots(struct view *v, struct field slots)
 {
 	struct field range;
@@ -147,8 +160,11 @@ static bool read_slots(struct view *v, struct field slots)
 		size_t len = dash ? (size_t)(dash - range.text) : range.len;
 		int64_t first, last;
 
-		if (*range.text == '[')
+		if (*range.text == '[') {
+			if (!read_moving(v, range))
+				return false;
 			continue;
+		}
 		if (!text_to_i64(range.text, len, &first))
 			return false;
 		last = first;

@@ -26,6 +26,8 @@ struct view {
 	struct view_master *master; /* that can be reached, or have slots; owned */
 	uint16_t owner[VIEW_SLOTS]; /* their numbers + 1; 0 = nobody has this slot */
 	uint64_t epoch;		    /* the latest configuration epoch of a master */
+	/* bits of slots that the node that was asked is giving away or getting */
+	uint8_t moving[VIEW_SLOTS / 8];
 };
 
 /*

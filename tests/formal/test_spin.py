@@ -68,6 +68,7 @@ OTHER_NEWS = ["LEARNS=1", "WRITES=0", "READS=2"]
 PIPELINE = ["WRITES=3", "READS=0", "LEARNS=0", "OTHERS=0"]
 OWN_WRITE = ["WRITES=1", "LEARNS=0", "OTHERS=0"]
 TWO_MASTERS = ["SCRIPTS=1", "TELLS=1", "LEARNS=0", "OTHERS=0"]
+CANCELLED_MOVE = ["LEARNS=0", "READS=1", "LOOKS=1", "CANCELS=1"]
 ANY_ACTION = ["ACTIONS=CHECK+EDIT+PUT+REMOVE"]
 ONE_FAULT = ["FAULTS=1", "REWRITES=1"]
 KILLED = ["KILL", "FAULTS=1"]
@@ -133,6 +134,7 @@ SOUND = [
     Case("cluster, a write", "cluster", OWN_WRITE),
     Case("cluster, a pipeline", "cluster", PIPELINE),
     Case("cluster, news by another master", "cluster", TWO_MASTERS),
+    Case("cluster, a move begun anew", "cluster", CANCELLED_MOVE),
 
     Case("cut, two changes", "cut", changes("SET+DELETE", number=2)),
     Case("cut, expiry", "cut", changes("SET+EXPIRE", number=2) + ["TIME"]),
@@ -285,6 +287,7 @@ BROKEN = [
     without("NO_EMPTYING_WHEN_REDIRECTED", "before_move", [], "cluster"),
     without("KEEP_FILLS", "before_move", [], "cluster"),
     without("NO_EMPTYING_AT_NEWS", "old", [], "cluster"),
+    without("KEEP_MISSING", "old", CANCELLED_MOVE, "cluster"),
     without("NO_WAIT_FOR_MAP", "disorder", PIPELINE, "cluster"),
     without("GUARD_ENDS_EARLY", "stale", OWN_WRITE, "cluster"),
     without("ONE_BARRIER", "stale", TWO_MASTERS, "cluster"),

@@ -2,6 +2,7 @@
 # tests/run: undriven
 # tests/run: unsanitized
 """The upstream is a cluster whose masters come and go; two servers of the test make one up."""
+import collections
 import contextlib
 import re
 import socket
@@ -12,14 +13,18 @@ from respserver import in_memory, wait_for
 
 pytest_plugins = ["respserver"]
 
-COMMANDS = b"*1\r\n*6\r\n$3\r\nset\r\n:-3\r\n*1\r\n+write\r\n:1\r\n:1\r\n:1\r\n"
-MANY = 200  # masters that nobody can reach
-KEY = "foo"  # in the second half of the slots
-ENOUGH = 12 << 10  # KiB: of 1,000 masters
+COMMANDS = (b"*2\r\n*6\r\n$3\r\nset\r\n:-3\r\n*1\r\n+write\r\n:1\r\n:1\r\n:1\r\n"
+            b"*6\r\n$3\r\nget\r\n:2\r\n*1\r\n+readonly\r\n:1\r\n:1\r\n:1\r\n")
+MANY = 150  # masters that nobody can reach
+KEY, SLOT = "foo", 12182  # in the second half
+ENOUGH = 6 << 10  # KiB: of some 600 masters
 
 
 class Master(threading.Thread):
-    """Replies its name to SET, and to CLUSTER NODES what all of them say."""
+    """
+    Replies its name to SET, that there is no such key to GET, and to CLUSTER NODES what all of
+    them say.
+    """
 
     said = ""
 
@@ -27,10 +32,11 @@ class Master(threading.Thread):
         super().__init__(daemon=True)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        self.asked = 0  # CLUSTER NODES, so often
+        self.asked = collections.Counter()  # commands
         self.replies = {b"HELLO": b"%2\r\n+mode\r\n+cluster\r\n+version\r\n+7.0.15\r\n",
                         b"COMMAND": COMMANDS, b"PING": b"+PONG\r\n", b"SET": b"+%s\r\n" % name,
-                        b"INFO": b"$16\r\ncluster_state:ok\r\n"}
+                        b"INFO": b"$16\r\ncluster_state:ok\r\n",
+                        b"GET": b"_\r\n", b"PTTL": b":-2\r\n"}
         self.start()
 
     def run(self):
@@ -47,8 +53,8 @@ class Master(threading.Thread):
                 sock.sendall(self.reply(words[1] if words[0] == b"CLUSTER" else words[0]))
 
     def reply(self, word):
+        self.asked[word] += 1
         if word == b"NODES":
-            self.asked += 1
             return b"$%d\r\n%s\r\n" % (len(Master.said), Master.said.encode())
         return self.replies.get(word, b"+OK\r\n")
 
@@ -61,14 +67,20 @@ def make_masters():
         master.listener.close()
 
 
-def say(masters, number):
-    """The second one, and all that cannot be reached, have other ids than before."""
+def say(masters, number, many=MANY, more=""):
+    """
+    The second one, and `many` that cannot be reached, have the ids of this number.  Returns when
+    xkvd knows it.
+    """
     lines = [f"{'f' * 40} 127.0.0.1:{masters[0].port}@1 master - 0 0 {number} connected 0-8191",
              f"{number:040x} 127.0.0.1:{masters[1].port}@1 master - 0 0 {number} connected "
-             f"8192-16383"]
+             f"8192-16383{more}"]
     lines += [f"{number:020x}{other:020x} 127.0.0.1:1@1 master - 0 0 {number} connected"
-              for other in range(1, MANY + 1)]
+              for other in range(1, many + 1)]
     Master.said = "\n".join(lines) + "\n"
+    for master in masters:
+        before = master.asked[b"NODES"]
+        wait_for(lambda m=master, n=before: not n or m.asked[b"NODES"] > n + 1, "xkvd to hear it")
 
 
 def resident(daemon):
@@ -77,20 +89,41 @@ def resident(daemon):
         return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1])
 
 
+@contextlib.contextmanager
+def in_front(masters, place):
+    url = f"redis-cluster://127.0.0.1:{masters[0].port}"
+    with in_memory(place, "--upstream", url, "--cache-max-stale", "100") as daemon:
+        with daemon.connect() as c:
+            wait_for(lambda: c.call("SET", KEY, "v") == b"+second\r\n", "the cluster")
+            yield daemon, c
+
+
 def test_masters_that_come_and_go(masters, tmp_path):
     """What is kept of them is for the most that there were at a time."""
     say(masters, 1)
-    url = f"redis-cluster://127.0.0.1:{masters[0].port}"
-    with in_memory(tmp_path, "--upstream", url, "--cache-max-stale", "100") as daemon:
-        with daemon.connect() as c:
-            wait_for(lambda: c.call("SET", KEY, "v") == b"+second\r\n", "the cluster")
-            for number in range(2, 23):
-                if number == 4:
-                    before = resident(daemon)
-                say(masters, number)
-                asked = masters[0].asked
-                wait_for(lambda: masters[0].asked > asked + 1, "xkvd to hear of it")
-            after = resident(daemon)
-            wait_for(lambda: c.call("SET", KEY, "v") == b"+second\r\n", "the second one")
-            assert c.call("SET", "bar", "v") == b"+first\r\n"
-    assert after < before + ENOUGH
+    with in_front(masters, tmp_path) as (daemon, c):
+        for number in range(2, 15):
+            if number == 4:
+                before = resident(daemon)
+            say(masters, number)
+        assert resident(daemon) < before + ENOUGH
+        wait_for(lambda: c.call("SET", KEY, "v") == b"+second\r\n", "the second one")
+        assert c.call("SET", "bar", "v") == b"+first\r\n"
+
+
+@pytest.mark.parametrize("way", ["->-", "-<-"])
+def test_missing_key_of_a_slot_that_moves(masters, tmp_path, way):
+    """Is not known to be missing: its move may be cancelled and begun anew, which nobody tells."""
+    say(masters, 1, 0)
+    with in_front(masters, tmp_path) as (_, c):
+        def is_asked():
+            before = masters[1].asked[b"GET"]
+            assert c.call("GET", KEY) == b"$-1\r\n"
+            return masters[1].asked[b"GET"] > before
+        wait_for(lambda: not is_asked(), "a hit")
+        say(masters, 1, 0, f" [{SLOT - 1}{way}{'f' * 40}]")
+        wait_for(lambda: not is_asked(), "a hit while another slot moves")
+        say(masters, 1, 0, f" [{SLOT - 1}->-{'f' * 40}] [{SLOT}{way}{'f' * 40}]")
+        assert all(is_asked() for _ in range(5))
+        say(masters, 1, 0)
+        wait_for(lambda: not is_asked(), "a hit afterwards")

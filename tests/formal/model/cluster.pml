@@ -35,9 +35,12 @@
 #ifndef LOOKS
 #define LOOKS 0 /* of xkvd at what the masters know of slots, before the end */
 #endif
+#ifndef CANCELS
+#define CANCELS 0 /* of the move, which is begun anew, and not ended then */
+#endif
 
 mtype = { GET, TTL, SET, SCRIPT, LEARN, TELL, NODES, FENCE_SCRIPT, FENCE_TELL, /* to a master */
-	  VALUE, DONE, MOVED, ASK, CHANGED };				       /* from it */
+	  VALUE, NONE, DONE, MOVED, ASK, CHANGED };			       /* from it */
 
 #define ROOM 6
 /* What is sent has: a number, and whether ASKING is before it. */
@@ -94,7 +97,7 @@ end:
 			if
 			:: SERVES(n, asking) && what == GET ->
 				tracked[n] = true;
-				watch_down[n] ! VALUE, GET, value
+				watch_down[n] ! (at == NOWHERE -> NONE : VALUE), GET, value
 			:: SERVES(n, asking) && what == TTL -> watch_down[n] ! DONE, TTL, 0
 			:: !SERVES(n, asking) && owns[n] -> watch_down[n] ! ASK, what, arg
 			:: !SERVES(n, asking) && !owns[n] -> watch_down[n] ! MOVED, what, arg
@@ -126,13 +129,25 @@ end:
 /* Who moves the slot, at any time. */
 proctype admin()
 {
+	byte cancels;
+
 	atomic { importing = true };
 	atomic { migrating = true };
 	do
+	:: atomic { cancels < CANCELS && at != 1 ->
+			cancels++; importing = false; migrating = false };
+		atomic { importing = true };
+		atomic { migrating = true };
+		if
+		:: goto rests
+		:: skip
+		fi
 	:: atomic { at == 0 -> at = 1; announce(0); announce(1) } /* MIGRATE */
 	:: atomic { at != 0 -> owns[1] = true; importing = false; break }
 	od;
-	atomic { owns[0] = false; migrating = false }
+	atomic { owns[0] = false; migrating = false };
+rests:
+	skip
 }
 
 /* They know who has the slot. */
@@ -160,7 +175,7 @@ byte guards;			/* writes in flight */
 byte in_flight;			/* of the client */
 bool map_changed;		/* since the first of these was sent */
 bool unnamed;			/* a script is in flight, or its reply is held back */
-bool filling, to_keep, overtaken;
+bool filling, to_keep, overtaken, missing;
 byte filled, filled_from, entry_from; /* the master that has said it */
 byte news;			/* the newest value that the new master has told of */
 bool reads;
@@ -206,13 +221,21 @@ inline end_read(v)
 	reads = false
 }
 
+/* The slot is on its way, as far as xkvd knows: then it does not keep that the key is missing. */
+#ifdef KEEP_MISSING
+#define MOVES false
+#else
+#define MOVES (asks || (mark[0] & 2) || (mark[1] & 2))
+#endif
+
 inline end_fill()
 {
 	filling = false;
 	if
-	:: to_keep && !overtaken -> entry = filled; entry_from = filled_from
+	:: to_keep && !overtaken && !(missing && MOVES) -> entry = filled; entry_from = filled_from
 	:: else
-	fi
+	fi;
+	missing = false
 }
 
 /* A master, n, says that the other one has the slot, or may have the key. */
@@ -271,8 +294,9 @@ inline from_watch(n)
 {
 	if
 	:: how == CHANGED -> drop()
-	:: how == VALUE ->
+	:: how == VALUE || how == NONE ->
 		filled = v;
+		missing = how == NONE;
 		filled_from = n;
 		if
 		:: reads -> end_read(v)
