@@ -193,6 +193,7 @@ struct config {
 	unsigned int cache_ttl;	       /* of what is cached of it: seconds, 0 = no limit */
 	/* files: the password; PEM for rediss:// */
 	const char *upstream_password_file;
+	const char *upstream_sentinel_user, *upstream_sentinel_password_file;
 	const char *upstream_ca_cert_file, *upstream_cert_file, *upstream_key_file;
 	const char *cache, *no_cache; /* patterns of keys, some with "ttl SECONDS" */
 	unsigned int serve_stale;     /* seconds for which entries are used without it */

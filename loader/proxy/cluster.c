@@ -247,7 +247,7 @@ static void on_retry(struct ev_loop *loop, ev_timer *w, int events)
 		return;
 	}
 	if (path[0])
-		node_password(path, &x->address);
+		upstream_password(path, &x->address);
 	seeds_ask(&x->cluster.seeds);
 }
 

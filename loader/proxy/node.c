@@ -113,23 +113,6 @@ void node_pulse(struct node *n)
 
 /* ---- connecting ----------------------------------------------------------------- */
 
-bool node_password(const char *path, struct upstream_address *a)
-{
-	char line[sizeof(a->password) + 1] = "";
-	FILE *f = file_open(path);
-	bool ok = f && fgets(line, sizeof(line), f) && strcspn(line, "\r\n");
-
-	if (f && !ok)
-		errno = ENODATA;
-	if (f)
-		fclose(f);
-	if (ok)
-		snprintf(a->password, sizeof(a->password), "%.*s", (int)strcspn(line, "\r\n"),
-			 line);
-	explicit_bzero(line, sizeof(line));
-	return ok;
-}
-
 static void looked_up(struct resolver *r, const char *why)
 {
 	struct node *n = r->arg;
@@ -151,7 +134,7 @@ void node_connect(struct node *n)
 	const char *path = x->srv->cfg->upstream_password_file;
 
 	ev_timer_stop(x->worker->loop, &n->retry);
-	if (path[0] && !node_password(path, &n->address))
+	if (path[0] && !upstream_password(path, &n->address))
 		log_repeated("upstream-password-file %s: %s", path, file_error(errno));
 	if (x->address.master[0]) {
 		sentinel_ask(&x->sentinel);

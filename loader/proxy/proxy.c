@@ -175,16 +175,33 @@ static int check_tls(const struct config *cfg, char *err, size_t err_len)
 	return context ? 0 : -EINVAL;
 }
 
+static const char *check_sentinel_password(const struct upstream_address *of, const char *path)
+{
+	struct upstream_address sentinel;
+
+	if (!of->master[0])
+		return "upstream-sentinel-password-file is for redis-sentinel://";
+	if (!upstream_password(path, &sentinel))
+		return "the upstream-sentinel-password-file cannot be read, or its first line is "
+		       "empty";
+	return NULL;
+}
+
 int proxy_check(const struct config *cfg, char *err, size_t err_len)
 {
 	struct upstream_address address;
 	const char *why = cfg->upstream[0] ? upstream_address(cfg->upstream, &address) : NULL,
-		   *path = cfg->upstream_password_file;
+		   *path = cfg->upstream_password_file,
+		   *other = cfg->upstream_sentinel_password_file;
 
 	if (!cfg->upstream[0])
 		return 0;
-	if (!why && path[0] && !node_password(path, &address))
+	if (!why && path[0] && !upstream_password(path, &address))
 		why = "the upstream-password-file cannot be read, or its first line is empty";
+	if (!why && cfg->upstream_sentinel_user[0] && !other[0])
+		why = "upstream-sentinel-user needs upstream-sentinel-password-file";
+	if (!why && other[0])
+		why = check_sentinel_password(&address, other);
 	if (!why && address.user[0] && !address.password[0])
 		why = "a user has a password behind it, USER:PASSWORD@, or in "
 		      "upstream-password-file";
@@ -224,9 +241,12 @@ static void start_one(struct proxy *x)
 		snprintf(x->why, sizeof(x->why), "out of memory");
 		return;
 	}
-	if (x->address.master[0])
+	if (x->address.master[0]) {
 		sentinel_init(&x->sentinel, x->worker->loop, &x->first->address, master_found,
 			      master_moved, x);
+		sentinel_sign_in(&x->sentinel, x->srv->cfg->upstream_sentinel_user,
+				 x->srv->cfg->upstream_sentinel_password_file);
+	}
 	node_connect(x->first);
 }
 

@@ -255,8 +255,6 @@ void node_ping(struct node *n);
 void node_lives(struct node *n);
 /* Looks after connections that are stuck. */
 void node_pulse(struct node *n);
-/* The first line of upstream-password-file.  False: it cannot be read, and errno says why. */
-bool node_password(const char *path, struct upstream_address *a);
 
 /* --- cluster.c --- */
 

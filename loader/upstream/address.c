@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "util/files.h"
 #include "util/text.h"
 
 static int hex(char c)
@@ -192,4 +193,21 @@ const char *upstream_address(const char *url, struct upstream_address *out)
 	}
 	return "it is not redis://[USER:PASSWORD@]HOST[:PORT], rediss://, unix:///PATH, "
 	       "redis-sentinel://HOST[:PORT],.../NAME, nor redis-cluster://HOST[:PORT],...";
+}
+
+bool upstream_password(const char *path, struct upstream_address *a)
+{
+	char line[sizeof(a->password) + 1] = "";
+	FILE *f = file_open(path);
+	bool ok = f && fgets(line, sizeof(line), f) && strcspn(line, "\r\n");
+
+	if (f && !ok)
+		errno = ENODATA;
+	if (f)
+		fclose(f);
+	if (ok)
+		snprintf(a->password, sizeof(a->password), "%.*s", (int)strcspn(line, "\r\n"),
+			 line);
+	explicit_bzero(line, sizeof(line));
+	return ok;
 }

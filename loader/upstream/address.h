@@ -50,5 +50,7 @@ struct upstream_address {
 const char *upstream_address(const char *url, struct upstream_address *out);
 /* The server is there now.  0, or -EINVAL: that is no address. */
 int upstream_move(struct upstream_address *a, const char *host, const char *port);
+/* Its password is the first line of this file.  False: it cannot be read, and errno says why. */
+bool upstream_password(const char *path, struct upstream_address *a);
 
 #endif

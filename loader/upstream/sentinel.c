@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "sentinel.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "ask.h"
+#include "util/files.h"
 
 #define PATIENCE 2.0 /* seconds for an answer */
 #define REST	 1.0 /* before another one is connected to */
@@ -55,9 +57,15 @@ static void looked_up(struct resolver *r, const char *why)
 static void connect_one(struct sentinel *s)
 {
 	const struct upstream_endpoint *at = &s->of->endpoint[s->turn % s->of->endpoints];
+	char why[200];
 
 	ev_timer_stop(s->link.loop, &s->timer);
 	upstream_move(&s->address, at->host, at->port);
+	if (s->password_file[0] && !upstream_password(s->password_file, &s->address)) {
+		snprintf(why, sizeof(why), "its password file: %s", file_error(errno));
+		give_up(s, why);
+		return;
+	}
 	s->looking = true;
 	resolver_start(&s->resolver);
 }
@@ -137,12 +145,19 @@ void sentinel_init(struct sentinel *s, struct ev_loop *loop, const struct upstre
 						   .lost = on_lost };
 
 	*s = (struct sentinel){ .of = of, .found = found, .moved = moved, .arg = arg };
+	s->password_file = "";
 	s->address.is_tls = of->is_tls;
 	s->address.tls = of->tls;
 	link_init(&s->link, loop, &s->address, &events, s);
 	resolver_init(&s->resolver, loop, &s->address, looked_up, s);
 	ev_init(&s->timer, on_timer);
 	s->timer.data = s;
+}
+
+void sentinel_sign_in(struct sentinel *s, const char *user, const char *password_file)
+{
+	snprintf(s->address.user, sizeof(s->address.user), "%s", user);
+	s->password_file = password_file;
 }
 
 void sentinel_ask(struct sentinel *s)

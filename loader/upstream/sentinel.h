@@ -23,6 +23,7 @@ typedef void sentinel_moved_fn(struct sentinel *s, const char *host, const char 
 
 struct sentinel {
 	const struct upstream_address *of; /* has the name and the Sentinels */
+	const char *password_file;	   /* "" = they want no password */
 	sentinel_found_fn *found;
 	sentinel_moved_fn *moved;
 	void *arg;			 /* of the owner */
@@ -37,6 +38,8 @@ struct sentinel {
 
 void sentinel_init(struct sentinel *s, struct ev_loop *loop, const struct upstream_address *of,
 		   sentinel_found_fn *found, sentinel_moved_fn *moved, void *arg);
+/* They want this user ("" = default) with the first line of this file, read at each connect. */
+void sentinel_sign_in(struct sentinel *s, const char *user, const char *password_file);
 /* found() is called once, maybe before this returns; each time that nobody knows asks the next. */
 void sentinel_ask(struct sentinel *s);
 void sentinel_stop(struct sentinel *s);

@@ -240,11 +240,13 @@ def test_tls(certs, tmp_path):
 
 
 def test_passwords(tmp_path):
-    """The master's is in the URL or a file; a Sentinel's own one is not supported, and named."""
-    for name in ("redis", "sentinel", "url", "file", "refused"):
+    """The master's is in the URL or a file, the Sentinels' in another file, for a user or not."""
+    for name in ("redis", "sentinel", "url", "file", "refused", "default", "user"):
         (tmp_path / name).mkdir()
     config, secret = tmp_path / "sentinel" / "sentinel.conf", tmp_path / "secret"
     secret.write_text("hidden\n", encoding="ascii")
+    other = tmp_path / "other"
+    other.write_text("wrong\n", encoding="ascii")
     with contextlib.ExitStack() as stack:
         master = Daemon(["redis-server"], str(tmp_path / "redis"), "--save", "",
                         "--requirepass", "hidden")
@@ -268,6 +270,21 @@ def test_passwords(tmp_path):
             assert c.call("AUTH", "ours") == b"+OK\r\n"
             wait_for(lambda: f"Sentinel 127.0.0.1:{sentinel.port}: NOAUTH".encode()
                      in c.call("GET", "k"), "the reason")
+        sentinel.client(password="other").execute_command(
+            "ACL", "SETUSER", "looks", "on", ">third", "+@all", "allchannels", "~*")
+        for place, word, *user in (("default", "other"),
+                                   ("user", "third", "--upstream-sentinel-user", "looks")):
+            other.write_text("wrong\n", encoding="ascii")
+            with in_memory(tmp_path / place, "--upstream", f"redis-sentinel://:hidden@{at}",
+                           "--requirepass", "ours", "--upstream-sentinel-password-file",
+                           str(other), *user) as daemon, daemon.connect() as c:
+                assert c.call("AUTH", "ours") == b"+OK\r\n"
+                wait_for(lambda c=c: b"WRONGPASS" in c.call("SET", "k", "v"), "the reason")
+                other.unlink()
+                wait_for(lambda c=c: b"its password file: No such file" in c.call("SET", "k", "v"),
+                         "the reason")
+                other.write_text(f"{word}\n", encoding="ascii")
+                wait_for(lambda c=c: c.call("SET", "k", "v") == b"+OK\r\n", "the master")
 
 
 def subscribers(deployment):
