@@ -43,10 +43,10 @@ HELLO and INFO name version 7.4.0, which some clients insist on (redis-py and Je
 caches): what 7.2 and 7.4 have brought for strings and connections is there, see the end of the
 page. Everything else replies as 7.0.15, which the tests compare with.
 
-Of all commands: keys have up to 64 KiB (over UDP 1 to 250 bytes), values up to 512 MiB; times to
-live end in the year 287,396 (2^53 ms since 1970), and later ones are stored as that. Commands that
-take long are done in slices, between which other clients are served. `COMMAND DOCS` describes the
-arguments.
+Of all commands: keys have up to 64 KiB (over UDP 1 to 250 bytes), values up to 512 MiB (a larger
+argument of less than 4 GiB is read and refused, and the connection stays); times to live end in the
+year 287,396 (2^53 ms since 1970), and later ones are stored as that. Commands that take long are
+done in slices, between which other clients are served. `COMMAND DOCS` describes the arguments.
 """
 
 LATER = """

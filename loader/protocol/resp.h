@@ -13,7 +13,7 @@
 #define RESP_INLINE_MAX	 65536 /* bytes of one line: an inline command or a length */
 #define RESP_UNAUTH_ARGS 10    /* what a client may send before AUTH, as in Redis 7 */
 #define RESP_UNAUTH_BULK 16384
-#define RESP_BULK_MAX	 (512U << 20) /* longer is a protocol error, as in Redis by default */
+#define RESP_BULK_MAX	 UINT32_MAX /* longer is a protocol error; RESP_REFUSED up to that */
 
 /* One argument; points into the buffer that was parsed.  Not NUL-terminated, may hold any byte. */
 struct resp_arg {

@@ -106,7 +106,7 @@ static const struct {
 	{ LITERAL("*1\r\nPING\r\n"), LITERAL("!expected '$', got 'P'"), false },
 	{ LITERAL("*1\r\n$x\r\n"), LITERAL("!invalid bulk length"), false },
 	{ LITERAL("*1\r\n$-1\r\n"), LITERAL("!invalid bulk length"), false },
-	{ LITERAL("*1\r\n$536870913\r\n"), LITERAL("!invalid bulk length"), false },
+	{ LITERAL("*1\r\n$4294967296\r\n"), LITERAL("!invalid bulk length"), false },
 	{ LITERAL("*1\r\n$2097153\r\n"), LITERAL("!unauthenticated bulk length"), true },
 	{ LITERAL("*1\r\n$2097153\r\nx"), LITERAL(""), false },
 	{ LITERAL("*11\r\n"), LITERAL("!unauthenticated multibulk length"), true },
