@@ -70,7 +70,8 @@ FAULTS := mmap bpf_map_create bpf_map_update_elem bpf_map_update_batch
 $(BUILD)/tests/test_libxkv_once: private XLDFLAGS += -Wl,--wrap=clock_gettime,--wrap=send
 
 $(BUILD)/tests/test_powercut: private XLDFLAGS += $(POWERCUT:%=-Wl,--wrap=%)
-POWERCUT := openat write pwrite fsync fdatasync ftruncate renameat unlinkat close
+POWERCUT := openat write pwrite fsync fdatasync ftruncate renameat unlinkat close \
+	rdb_write_key
 
 $(BUILD)/tests/respd $(BUILD)/tests/test_snapshot $(BUILD)/tests/test_writelog: \
 	private XLDFLAGS += $(STOREFAULTS:%=-Wl,--wrap=%)

@@ -26,7 +26,7 @@ static void write_head(struct walk *walk)
 	walk->has_head = true;
 	store_database(walk->st, 0, &db);
 	rdb_write_header(walk->w, db.keys, store_memory(walk->st));
-	if (!im->moment)
+	if (im->base)
 		rdb_write_base_mark(walk->w);
 	for (unsigned int i = 1; i < STORE_DATABASES; i++) {
 		store_database(walk->st, i, &db);
@@ -54,10 +54,6 @@ static uint64_t take_moment(void *arg)
 	return walk->im->moment(walk->im);
 }
 
-/*
- * A base has entries that have expired and are still there, because a change in the log may refer
- * to them.
- */
 static int walk_all(struct store_ctx *ctx, struct walk *walk)
 {
 	uint64_t cursor = 0;
@@ -72,7 +68,7 @@ static int walk_all(struct store_ctx *ctx, struct walk *walk)
 int image_write(struct image *im, struct store *st, struct store_ctx *ctx)
 {
 	struct walk walk = { .im = im, .st = st, .w = rdb_writer_new(im->fd, im->compress) };
-	const struct cut_user user = { take_moment, write_key, &walk };
+	const struct cut_user user = { take_moment, write_key, &walk, im->base };
 	int ret, written;
 
 	im->walk_failed = false;

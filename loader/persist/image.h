@@ -2,7 +2,8 @@
 /*
  * All keys of the store as an RDB file.  A snapshot (snapshot.h) has those of one moment
  * (store/cut.h).  The base of the write log (writelog.h) need not: it has each key that existed
- * during the whole walk, with a value that it had meanwhile.
+ * during the whole walk, with a value that it had meanwhile.  And it has entries that have expired
+ * and are still there, because a change in the log may refer to them.
  */
 #ifndef XKV_IMAGE_H
 #define XKV_IMAGE_H
@@ -17,7 +18,11 @@
 struct image {
 	int fd;
 	bool compress; /* rdbcompression */
-	/* Of a snapshot: cut_user.moment, with the image; sets the next three.  NULL: a base. */
+	bool base;
+	/*
+	 * cut_user.moment, with the image; it sets `number`, and may set the other two.  NULL: the
+	 * keys are of no moment.
+	 */
 	uint64_t (*moment)(void *image);
 	uint8_t number[STORE_DATABASES]; /* how clients call databases, by stored number */
 	const void *functions;		 /* records of libraries (rdb.h) */

@@ -295,6 +295,10 @@ static int fail_walk(struct job *job, int err)
 		return snapshot_fail(job, err,
 				     "transactions of so many keys came again and again that what "
 				     "they replace did not fit the change feed; try again");
+	if (err == -EALREADY)
+		return snapshot_fail(
+			job, err,
+			"the write log gets a base that makes room on the disk; try again");
 	if (err == -ESTALE)
 		return snapshot_fail(
 			job, err, "xkvd stood still for so long that changes were lost; try again");

@@ -74,7 +74,7 @@ struct gathering {
 	uint64_t goal;	   /* position in the feed that it is to have */
 };
 
-enum switching { SWITCH_NONE, SWITCH_NEXT, SWITCH_PENDING };
+enum switching { SWITCH_NONE, SWITCH_NEXT, SWITCH_PENDING, SWITCH_HOLD };
 
 static struct {
 	pthread_mutex_t lock; /* of what follows, but where it says otherwise */
@@ -83,7 +83,7 @@ static struct {
 	struct store *st;
 	char id[17]; /* of the reader in the feed; names what the log goes on with */
 	struct writelog_info info;
-	bool full; /* the last write found no room */
+	int write_error; /* of the last write to an increment, 0 = none */
 	enum appendfsync appendfsync;
 	bool timestamps, no_sync_on_rewrite;
 	unsigned int auto_percent;
@@ -109,8 +109,10 @@ static struct {
 	/* of the rewrite and, while that waits for it, of the consumer */
 	struct manifest manifest;
 	uint8_t base_number[STORE_DATABASES];
-	uint64_t base_incr; /* number of the first increment behind the base */
+	uint64_t base_position; /* of a base that is of one moment */
+	uint64_t base_incr;	/* number of the first increment behind the base */
 	enum switching switching;
+	bool holds; /* the consumer rests, and what is its is the rewrite's */
 	int switch_ret;
 	pthread_t rewrite_thread;
 	bool rewrite_joinable;
@@ -526,7 +528,7 @@ static void write_text(void)
 		      : file_write(state.fd, state.text.bytes, state.text.len, state.now.size);
 	pthread_mutex_lock(&state.lock);
 	state.writing_ns = 0;
-	state.full = is_full(ret);
+	state.write_error = ret;
 	pthread_mutex_unlock(&state.lock);
 	state.failed = ret;
 	if (ret) {
@@ -1051,7 +1053,9 @@ static void switch_increment(void)
 	pthread_mutex_lock(&state.lock);
 	state.mends = state.damages;
 	pthread_mutex_unlock(&state.lock);
-	if (state.switching == SWITCH_PENDING)
+	if (state.switching == SWITCH_HOLD)
+		ret = 0;
+	else if (state.switching == SWITCH_PENDING)
 		ret = switch_pending(position);
 	else
 		ret = state.failed ? -EIO
@@ -1059,6 +1063,7 @@ static void switch_increment(void)
 	if (first)
 		note_first(ret);
 	pthread_mutex_lock(&state.lock);
+	state.holds = state.switching == SWITCH_HOLD;
 	state.switching = SWITCH_NONE;
 	state.switch_ret = ret;
 	pthread_cond_broadcast(&state.changed);
@@ -1073,6 +1078,16 @@ static int go_on_behind(void)
 	note_first(ret);
 	state.retry_ns = ret ? monotonic_ns() + RETRY_NS : 0;
 	return ret;
+}
+
+static bool is_held(void)
+{
+	bool held;
+
+	pthread_mutex_lock(&state.lock);
+	held = state.holds;
+	pthread_mutex_unlock(&state.lock);
+	return held;
 }
 
 static bool on_begin(void *arg)
@@ -1091,7 +1106,7 @@ static bool on_begin(void *arg)
 		tell(false);
 	if (switching && !state.in_txn)
 		switch_increment();
-	if (state.retry_ns && monotonic_ns() < state.retry_ns)
+	if (is_held() || (state.retry_ns && monotonic_ns() < state.retry_ns))
 		return false;
 	if (state.fd < 0 && state.loaded)
 		go_on_behind();
@@ -1135,9 +1150,22 @@ static int write_image(struct image *im, int fd)
 	return ret;
 }
 
-static int write_base(void)
+/* As cut_user.moment. */
+static uint64_t take_moment(void *image)
 {
-	struct image im = { .compress = atomic_load(&state.compress),
+	struct image *im = image;
+
+	store_numbers(state.st, im->number);
+	memcpy(state.base_number, im->number, sizeof(im->number));
+	state.base_position = feed_head(state.st);
+	return state.base_position;
+}
+
+static int write_base(uint64_t (*moment)(void *image))
+{
+	struct image im = { .base = true,
+			    .moment = moment,
+			    .compress = atomic_load(&state.compress),
 			    .stop = &state.rewrite_stop,
 			    .keys = &state.rewrite_keys };
 	int fd = file_openat(state.dir_fd, TEMP_BASE, O_WRONLY | O_CREAT | O_TRUNC);
@@ -1294,11 +1322,14 @@ static void conclude(int ret)
 		   atomic_load(&state.rewrite_keys), state.path, seconds);
 }
 
-/* Has the consumer begin an increment, which the base is to be followed by. */
-static int switch_and_wait(void)
+/* Has the consumer begin an increment, which the base is to be followed by, or rest. */
+static int switch_and_wait(enum switching how)
 {
 	int ret;
 
+	pthread_mutex_lock(&state.lock);
+	state.switching = how;
+	pthread_mutex_unlock(&state.lock);
 	consumer_wake(state.consumer);
 	pthread_mutex_lock(&state.lock);
 	while (state.switching && !state.closing)
@@ -1310,8 +1341,7 @@ static int switch_and_wait(void)
 
 /*
  * The walk has met changes, and one half of a transaction, perhaps, that the consumer has not
- * written yet: the base must not be in force before it has.  A disk that is full does not take
- * them, and nothing changes then.
+ * written yet: the base must not be in force before it has.  An error: it cannot.
  */
 static int wait_for_changes(void)
 {
@@ -1320,23 +1350,97 @@ static int wait_for_changes(void)
 
 	consumer_wake(state.consumer);
 	pthread_mutex_lock(&state.lock);
-	while (state.info.written < head && !state.full && !state.closing)
+	while (state.info.written < head && !state.write_error && !state.closing)
 		wait_until(&state.changed, monotonic_ns() + RETRY_NS);
-	ret = state.closing ? -ECANCELED : 0;
+	ret = state.closing ? -ECANCELED : state.info.written < head ? state.write_error : 0;
 	pthread_mutex_unlock(&state.lock);
 	return ret;
 }
 
-static void *rewrite_main(void *arg)
+static int rewrite_by_walk(void)
 {
-	int ret = switch_and_wait();
+	bool pending;
+	int ret;
 
+	pthread_mutex_lock(&state.lock);
+	pending = state.info.waits_for_base || is_broken();
+	pthread_mutex_unlock(&state.lock);
+	ret = switch_and_wait(pending ? SWITCH_PENDING : SWITCH_NEXT);
 	if (!ret)
-		ret = write_base();
+		ret = write_base(NULL);
 	if (!ret)
 		ret = wait_for_changes();
+	return ret ? ret : use_base();
+}
+
+/* Puts a base of one moment into force, with an increment that begins there. */
+static int use_base_of_moment(void)
+{
+	const struct replay_tail none = { 0 };
+	char name[NAME_MAX + 1];
+	uint64_t size;
+	uint32_t sum;
+	int fd, ret;
+
+	memcpy(state.now.number, state.base_number, sizeof(state.now.number));
+	fd = increment_make(TEMP_INCR, state.base_position, &none, &size, &sum);
+	state.base_incr = manifest_last(&state.manifest, 'i') + 1;
+	ret = fd < 0 ? fd : use_base();
+	if (!ret) {
+		increment_use(fd, size, sum, state.base_position);
+		feed_seek(consumer_reader(state.consumer), state.base_position);
+		state.retry_ns = 0;
+		return 0;
+	}
+	state.now = state.safe;
+	if (fd >= 0)
+		close(fd);
+	increment_name(name, state.base_incr);
+	unlinkat(state.dir_fd, TEMP_INCR, 0);
+	unlinkat(state.dir_fd, name, 0);
+	return ret;
+}
+
+/*
+ * What the consumer has read cannot be written, as on a full disk.  A base that makes room must not
+ * depend on that: it is of one moment.  Until it is in force, nothing changes for the consumer,
+ * which rests: it might take the room.
+ */
+static int rewrite_of_moment(void)
+{
+	int ret = switch_and_wait(SWITCH_HOLD);
+
 	if (!ret)
-		ret = use_base();
+		ret = write_base(take_moment);
+	if (!ret)
+		ret = use_base_of_moment();
+	pthread_mutex_lock(&state.lock);
+	state.holds = false;
+	pthread_mutex_unlock(&state.lock);
+	return ret;
+}
+
+/* The increment has to be where it was: a directory that is gone is made by rewrite_by_walk(). */
+static bool cannot_write(void)
+{
+	bool failed;
+
+	pthread_mutex_lock(&state.lock);
+	failed = state.write_error;
+	pthread_mutex_unlock(&state.lock);
+	pthread_mutex_lock(&state.syncing);
+	failed = failed && !find_files();
+	pthread_mutex_unlock(&state.syncing);
+	return failed;
+}
+
+static void *rewrite_main(void *arg)
+{
+	bool stuck = cannot_write();
+	int ret = stuck ? 0 : rewrite_by_walk();
+
+	if (stuck || (ret && ret != -ECANCELED && cannot_write()))
+		ret = rewrite_of_moment();
 	if (ret)
 		unlinkat(state.dir_fd, TEMP_BASE, 0);
 	conclude(ret);
@@ -1364,7 +1468,6 @@ int writelog_rewrite(void)
 		return -EINPROGRESS;
 	}
 	state.rewrite_began_ns = state.rewrite_tried_ns = monotonic_ns();
-	state.switching = state.info.waits_for_base || is_broken() ? SWITCH_PENDING : SWITCH_NEXT;
 	pthread_mutex_unlock(&state.lock);
 	rewrite_reap();
 	atomic_store(&state.rewrite_keys, 0);
@@ -1375,7 +1478,6 @@ int writelog_rewrite(void)
 	log_repeated("write log: no thread for the rewrite can be started: %s", strerror(-ret));
 	pthread_mutex_lock(&state.lock);
 	state.rewrite_began_ns = 0;
-	state.switching = SWITCH_NONE;
 	pthread_mutex_unlock(&state.lock);
 	return ret;
 }
@@ -1384,7 +1486,7 @@ int writelog_rewrite(void)
 static bool has_grown(void)
 {
 	uint64_t base = state.info.size_at_base ? state.info.size_at_base : 1;
-	uint64_t size = state.info.size, least = state.full ? 0 : state.auto_min;
+	uint64_t size = state.info.size, least = is_full(state.write_error) ? 0 : state.auto_min;
 
 	return state.auto_percent && size > least && size > base &&
 	       (size - base) * 100 / base >= state.auto_percent;
@@ -1825,7 +1927,9 @@ static int writelog_begin(struct store *st, const struct config *cfg, bool servi
 					     .size = state.others + state.now.size };
 	state.info.size_at_base = state.info.size;
 	pthread_mutex_unlock(&state.lock);
-	state.failed = state.in_txn = state.full = false;
+	state.failed = state.in_txn = state.holds = false;
+	state.switching = SWITCH_NONE;
+	state.write_error = 0;
 	state.damages = state.mended = 0;
 	state.functions = state.safe.functions = state.now.functions = 0;
 	state.bases = state.safe.bases = state.now.bases = 0;

@@ -47,7 +47,7 @@ struct cut {
 	const struct cut_user *user;
 	struct feed_reader *reader;
 	uint64_t position; /* the moment */
-	uint64_t now_ms;   /* what had expired then is not reported */
+	uint64_t now_ms;   /* what had expired then is not reported, 0 = all is */
 	uint64_t spoilt;   /* feed_spoilt() at the moment */
 	uint64_t walked;   /* buckets that all is done with */
 	uint64_t end;	   /* buckets that were read: from `walked` on their keys are in `met` */
@@ -337,7 +337,7 @@ static int cut_begin(struct cut *c)
 static void choose_moment(struct cut *c)
 {
 	pthread_mutex_lock(&c->st->swap.lock);
-	c->now_ms = store_now_ms(c->st);
+	c->now_ms = c->user->expired ? 0 : store_now_ms(c->st);
 	c->spoilt = feed_spoilt(c->st);
 	c->position = c->user->moment(c->user->arg);
 	pthread_mutex_unlock(&c->st->swap.lock);

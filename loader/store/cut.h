@@ -24,6 +24,7 @@ struct cut_user {
 	/* The next key, in any order, valid during the call; a value other than 0 ends the cut. */
 	store_scan_fn *key;
 	void *arg;
+	bool expired; /* keys that have expired by then are wanted, too */
 };
 
 /*

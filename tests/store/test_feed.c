@@ -1153,6 +1153,7 @@ static void *daemon_thread(void *arg)
 /* ---- and cuts of it ---------------------------------------------------------------- */
 
 struct cutter {
+	bool expired; /* wanted, too */
 	struct mirror *mirror, expected;
 	struct store_ctx *ctx;
 	uint64_t begin_ms, moment_ms;
@@ -1198,7 +1199,7 @@ static int cut_key(void *arg, const void *key, size_t key_len, const struct stor
 		 entry->value_len != e->value_len ||
 		 memcmp(entry->value, e->value, e->value_len) != 0)
 		c->wrong = "an entry of another moment";
-	else if (e->expire_ms && e->expire_ms <= c->begin_ms)
+	else if (!c->expired && e->expire_ms && e->expire_ms <= c->begin_ms)
 		c->wrong = "an entry that had expired";
 	if (c->wrong)
 		return -1;
@@ -1207,7 +1208,7 @@ static int cut_key(void *arg, const void *key, size_t key_len, const struct stor
 	return 0;
 }
 
-/* What is left had expired, or is missing. */
+/* What is left had expired and was not wanted, or is missing. */
 static void cut_compare(struct cutter *c)
 {
 	struct hashtable *t = &c->expected.table;
@@ -1217,7 +1218,8 @@ static void cut_compare(struct cutter *c)
 			struct mirror_entry *entry = (struct mirror_entry *)e;
 
 			next = e->next;
-			if (!c->wrong && (!entry->expire_ms || entry->expire_ms > c->moment_ms))
+			if (!c->wrong &&
+			    (c->expired || !entry->expire_ms || entry->expire_ms > c->moment_ms))
 				c->wrong = "an entry is missing";
 			free(entry->value);
 			free(entry);
@@ -1229,10 +1231,11 @@ static void cut_compare(struct cutter *c)
 static void *cutter_thread(void *arg)
 {
 	struct cutter *c = arg;
-	const struct cut_user user = { moment, cut_key, c };
+	struct cut_user user = { moment, cut_key, c, false };
 	int ret;
 
 	while (!stop && !c->wrong) {
+		user.expired = c->expired = c->cuts % 2;
 		c->begin_ms = store_now_ms(bed.st);
 		ret = store_cut(c->ctx, &user);
 		while (!copied(c) && !c->mirror->wrong)
@@ -1372,7 +1375,7 @@ static int count_many(void *arg, const void *key, size_t key_len, const struct s
 static void *cut_many_thread(void *arg)
 {
 	struct many *m = arg;
-	const struct cut_user user = { head_now, count_many, m };
+	const struct cut_user user = { head_now, count_many, m, false };
 	struct store_ctx *ctx = store_ctx_get(bed.st);
 
 	m->ret = store_cut(ctx, &user);

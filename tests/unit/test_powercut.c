@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "loader/config/config.h"
+#include "loader/persist/rdb.h"
 #include "loader/persist/writelog.h"
 #include "loader/store/txn.h"
 #include "loader/util/clock.h"
@@ -71,8 +72,10 @@ static struct fault {
 	int skip;     /* but not so many */
 	int calls;    /* so many of them */
 	int delay_ms; /* of each */
+	size_t room;  /* bytes that a write to an increment may have, all others succeed */
 	enum what also;
-	int also_calls; /* these fail, too */
+	int also_calls; /* these fail, too, */
+	int also_skip;	/* but not so many */
 	int done;
 } fault;
 
@@ -111,7 +114,8 @@ static int due(enum what what)
 		error = fault.error;
 		delay = fault.delay_ms;
 	}
-	if (fault.also_calls && fault.also == what) {
+	if (fault.also_calls && fault.also == what && !fault.also_skip--) {
+		fault.also_skip = 0;
 		fault.also_calls--;
 		error = EIO;
 	}
@@ -194,7 +198,7 @@ ssize_t __wrap_write(int fd, const void *bytes, size_t len)
 	off_t at = rec.on && tracked(fd) >= 0 ? lseek(fd, 0, SEEK_CUR) : 0;
 	ssize_t n;
 
-	if (rec.on && tracked(fd) >= 0 && due(WRITE))
+	if (rec.on && tracked(fd) >= 0 && !fault.room && due(WRITE))
 		return -1;
 	n = __real_write(fd, bytes, len);
 	if (n > 0)
@@ -211,7 +215,7 @@ ssize_t __wrap_pwrite(int fd, const void *bytes, size_t len, off_t at)
 	is_short = fault.what == WRITE && fault.calls && !fault.error;
 	pthread_mutex_unlock(&rec.lock);
 
-	int error = rec.on && tracked(fd) >= 0 ? due(WRITE) : 0;
+	int error = rec.on && tracked(fd) >= 0 && len > fault.room ? due(WRITE) : 0;
 
 	/* half of what fails is written nevertheless */
 	n = __real_pwrite(fd, bytes, (is_short || error) && len > 1 ? len / 2 : len, at);
@@ -479,6 +483,33 @@ static void do_op(void)
 	len = (size_t)snprintf(value, sizeof(value), "%d", bed.ops);
 	store_set(bed.ctx, "n", 1, value, len, 0, 0, 0, NULL);
 	assert_int_equal(store_txn_commit(bed.ctx), 0);
+}
+
+/* What happens while the next base is written. */
+static struct {
+	int ops;		    /* so many are done, each after a key */
+	const struct fault *begins; /* after the first key, NULL = none */
+	unsigned int then_ms;	    /* so long it takes until the second */
+} walk;
+
+static void begin_fault(struct fault next);
+
+void __real_rdb_write_key(struct rdb_writer *w, const void *key, size_t key_len, const void *value,
+			  size_t value_len, uint64_t expire_ms);
+void __wrap_rdb_write_key(struct rdb_writer *w, const void *key, size_t key_len, const void *value,
+			  size_t value_len, uint64_t expire_ms);
+
+void __wrap_rdb_write_key(struct rdb_writer *w, const void *key, size_t key_len, const void *value,
+			  size_t value_len, uint64_t expire_ms)
+{
+	__real_rdb_write_key(w, key, key_len, value, value_len, expire_ms);
+	if (walk.begins)
+		begin_fault(*walk.begins);
+	if (walk.begins)
+		usleep(walk.then_ms * 1000);
+	walk.begins = NULL;
+	if (walk.ops > 0 && walk.ops--)
+		do_op();
 }
 
 static void ack(void)
@@ -903,6 +934,135 @@ static void test_writes_that_fail(void **state)
 	assert_int_equal(check_loaded(), bed.ops);
 }
 
+#define OPS 8 /* of them, one at least is too large for the rest of a full disk */
+
+/* A disk that has room for bases and manifests, not for what is changed. */
+static const struct fault full = { .what = WRITE, .error = ENOSPC, .calls = 1000000, .room = 600 };
+
+static void fill_disk(struct fault how)
+{
+	struct writelog_info info;
+
+	begin_fault(how);
+	for (int i = 0; i < OPS; i++)
+		do_op();
+	wait_for_text("No space left on device", true, &info);
+}
+
+/* Is the base in force?  The store changes while it is written. */
+static bool rewrite_under_load(const struct fault *begins, unsigned int then_ms)
+{
+	struct writelog_info info;
+
+	walk.begins = begins;
+	walk.then_ms = then_ms;
+	walk.ops = OPS;
+	assert_int_equal(writelog_rewrite(), 0);
+	idle();
+	walk.ops = 0;
+	writelog_status(&info);
+	return !info.rewrite_error;
+}
+
+/* Transactions in the files behind the base. */
+static int count_logged(void)
+{
+	char path[PATH_MAX], *bytes = calloc(1, BYTES_MAX + 1), *at;
+	struct dirent *e;
+	int count = 0, fd;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "%s/log", bed.dir);
+	for (dir = opendir(path); dir && (e = readdir(dir));) {
+		if (!strstr(e->d_name, ".incr."))
+			continue;
+		fd = openat(dirfd(dir), e->d_name, O_RDONLY);
+		at = bytes;
+		for (ssize_t left = read(fd, bytes, BYTES_MAX); left > 0; count++) {
+			char *next = memmem(at, (size_t)left, "EXEC", 4);
+
+			if (!next)
+				break;
+			left -= next + 4 - at;
+			at = next + 4;
+		}
+		close(fd);
+	}
+	closedir(dir);
+	free(bytes);
+	return count;
+}
+
+/*
+ * A base makes room on a full disk.  The increment has no room for what is changed while it is
+ * written: so the base must not have one half of that.
+ */
+static void test_a_base_on_a_full_disk(void **state)
+{
+	random_state = 9;
+	begin_recording();
+	run(8);
+	fill_disk(full);
+	for (int i = 0; i < 3; i++)
+		assert_true(rewrite_under_load(NULL, 0));
+	begin_fault((struct fault){ 0 });
+	ack();
+	assert_int_equal(count_logged(), OPS); /* nothing from before its moment */
+	run(4);
+	end_run();
+	each_moment(0, 2);
+	assert_int_equal(load(bed.dir), 0);
+	assert_int_equal(check_loaded(), bed.ops);
+}
+
+/* It gets full while a base is written; it has room before the next one is in force. */
+static void test_a_disk_that_is_full_for_a_while(void **state)
+{
+	const struct fault none = { 0 };
+
+	random_state = 11;
+	begin_recording();
+	run(4);
+	assert_true(rewrite_under_load(&full, 0));
+	fill_disk(full);
+	assert_true(rewrite_under_load(&none, 1200)); /* longer than between two tries to write */
+	ack();
+	run(4);
+	end_run();
+	each_moment(0, 1);
+	assert_int_equal(load(bed.dir), 0);
+	assert_int_equal(check_loaded(), bed.ops);
+}
+
+/* Until it is in force, nothing has changed for the log. */
+static void test_a_base_that_fails_on_a_full_disk(void **state)
+{
+	const struct {
+		enum what what;
+		int skip;
+	} fails[] = { { CREATE, 0 }, { CREATE, 1 }, { RENAME, 0 },
+		      { RENAME, 1 }, { RENAME, 2 }, { SYNC_DIR, 0 } };
+	struct fault also;
+
+	random_state = 10;
+	begin_recording();
+	for (size_t i = 0; i < sizeof(fails) / sizeof(fails[0]); i++) {
+		run(3);
+		also = full;
+		also.also = fails[i].what;
+		also.also_calls = 1;
+		also.also_skip = fails[i].skip;
+		fill_disk(also);
+		assert_false(rewrite_under_load(NULL, 0));
+		begin_fault((struct fault){ 0 });
+		ack();
+	}
+	end_run();
+	each_moment(0, 1);
+	assert_int_equal(load(bed.dir), 0);
+	assert_int_equal(check_loaded(), bed.ops);
+}
+
 /* It could not even be cut off; then there is a base; and then the power is cut. */
 static void test_a_write_that_is_not_taken_back(void **state)
 {
@@ -923,7 +1083,7 @@ static void test_a_write_that_is_not_taken_back(void **state)
 	writelog_rewrite(); /* half a transaction must not get an increment behind it */
 	idle();
 	writelog_status(&info);
-	assert_int_not_equal(info.rewrite_error, 0);
+	assert_int_equal(info.rewrite_error, 0); /* a base that has no need of it */
 	end_run();
 	each_moment(0, 1);
 }
@@ -1081,6 +1241,9 @@ int main(int argc, char *argv[])
 		TEST(test_each_moment),
 		TEST(test_one_after_the_other),
 		TEST(test_writes_that_fail),
+		TEST(test_a_base_on_a_full_disk),
+		TEST(test_a_disk_that_is_full_for_a_while),
+		TEST(test_a_base_that_fails_on_a_full_disk),
 		TEST(test_a_write_that_is_not_taken_back),
 		TEST(test_syncs_that_fail),
 		TEST(test_a_sync_that_failed_is_not_forgotten),
