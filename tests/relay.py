@@ -10,10 +10,10 @@ from respserver import wait_for
 class Relay(threading.Thread):
     """Stands between xkvd and the Redis, and passes on what a case lets it pass on."""
 
-    def __init__(self, port=None):
+    def __init__(self, port=None, listener=None):
         super().__init__(daemon=True)
         self.target = port  # None: to be set before anybody connects
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.pairs = []  # of a connection: [to xkvd, to the Redis, what xkvd has sent first]
         self.held = {}  # by the socket that it was read from: bytes that wait

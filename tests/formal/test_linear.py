@@ -13,9 +13,11 @@ XKV_LINEAR_SECONDS is how long each of these takes (`make linear`: some minutes;
 XKV_LINEAR_SEED repeats what the clients ask for, XKV_LINEAR_REPORTS is where pictures of failures
 go.
 """
+import contextlib
 import os
 import random
 import shutil
+import socket
 import subprocess
 import time
 
@@ -23,10 +25,13 @@ import conftest
 import pytest
 from conftest import ROOT, download, report_of, run, wait_for
 from mutant import build_mutant
+from redis_cluster import MASTERS, Cluster
+from relay import Relay
 
 SECONDS = float(os.environ.get("XKV_LINEAR_SECONDS") or 3)
 LONG = SECONDS >= 60
 SEED = int(os.environ.get("XKV_LINEAR_SEED") or random.getrandbits(48))
+pytest_plugins = ["respserver"]
 # Few buckets, so that the keys under test share theirs with neighbours; several threads, which
 # execute commands of TCP side by side.
 STORE = ("--save", "", "--max-keys", "16384", "--io-threads", "3")
@@ -292,6 +297,84 @@ def test_linearizable_while_the_upstream_is_lost(front, program, tmp_path):
     assert found["lost"] > 0, "nothing was under way when connections were cut"
 
 
+@pytest.fixture(name="in_front_of_cluster")
+def make_in_front_of_cluster(bed, xkvd, no_process_stays, tmp_path_factory):
+    """The servers are not on the bed: on its side of the server there are doors to them."""
+    cluster = Cluster(tmp_path_factory.mktemp)
+    with bed.inside("server"):
+        listeners = [socket.create_server(("127.0.0.1", relay.port)) for relay in cluster.relays]
+    doors = [Relay(server.port, listener)
+             for server, listener in zip(cluster.servers, listeners)]
+    url = f"redis-cluster://127.0.0.1:{cluster.relays[0].port}"
+    daemon = xkvd("--upstream", url, "--save", "", "--max-keys", "16384",
+                  "--maxmemory-policy", "allkeys-lfu")
+    wait_for(lambda: b"upstream_up:1" in figures_of(daemon), what="the upstream")
+    yield daemon, cluster, doors
+    cluster.stop()
+    for listener in listeners:
+        listener.close()
+
+
+CLUSTER = (*FRONT, "-cluster", "-neighbours", 0, *least_in_front(SECONDS / 20))
+
+
+def cut(doors):
+    """Connections of xkvd end, with commands under way."""
+    for pair in doors.pairs:
+        for sock in pair[:2]:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+    doors.pairs.clear()
+
+
+def move_again_and_again(cluster, linear, between=lambda rng: None):
+    """Slots with keys under test go to another master."""
+    rng, owners, moves = random.Random(SEED), {}, 0
+    wait_for(lambda: "clients work" in linear.log.read_text(), 20, "the clients begin")
+    while linear.works():
+        key = cluster.call(rng.randrange(MASTERS))("RANDOMKEY")
+        if not key:
+            continue
+        slot = cluster.call(0)("CLUSTER", "KEYSLOT", key)
+        source = owners.get(slot, cluster.owner(key))
+        target = (source + rng.randrange(1, MASTERS)) % MASTERS
+        cluster.begin_move(slot, source, target)
+        time.sleep(rng.uniform(0, 0.05))
+        between(rng)
+        cluster.move_keys(slot, source, target)
+        between(rng)
+        time.sleep(rng.uniform(0, 0.05))
+        cluster.end_move(slot, source, target)
+        owners[slot] = target
+        moves += 1
+    return moves
+
+
+@UNDRIVEN
+@pytest.mark.skipif(not LONG, reason="takes a cluster: make linear")
+def test_linearizable_in_front_of_a_cluster(in_front_of_cluster, program, tmp_path):
+    """All clients come through xkvd, over UDP and RESP, while slots move."""
+    daemon, cluster, _ = in_front_of_cluster
+    linear = Linear(program, daemon, tmp_path, SECONDS, *CLUSTER)
+    assert move_again_and_again(cluster, linear) > SECONDS
+    judge_in_front(linear, SECONDS / 10)
+
+
+@UNDRIVEN
+@pytest.mark.skipif(not LONG, reason="takes a cluster: make linear")
+def test_linearizable_while_masters_are_lost(in_front_of_cluster, program, tmp_path):
+    """The same, and what is under way has an unknown outcome now and then."""
+    daemon, cluster, doors = in_front_of_cluster
+
+    def lose(rng):
+        if rng.random() < 0.3:
+            cut(doors[rng.randrange(MASTERS)])
+    linear = Linear(program, daemon, tmp_path, SECONDS, *CLUSTER)
+    assert move_again_and_again(cluster, linear, lose) > SECONDS
+    found = judge_in_front(linear, SECONDS / 20)
+    assert found["lost"] > 0, "nothing was under way when connections were cut"
+
+
 # ---- transactions ------------------------------------------------------------------------------
 
 # Groups of three keys.
@@ -400,6 +483,18 @@ def test_fails_without_a_rule_of_the_cache(request, program, tmp_path, monkeypat
     monkeypatch.setattr(conftest, "BUILD", build_mutant(tmp_path / "mutant", {name: change}))
     daemon, _ = request.getfixturevalue("front")
     found, status, said = Linear(program, daemon, tmp_path, 40, *FRONT).result(150)
+    assert status == 1 and found["illegal"] > 0 and "no order of" in said, said
+
+
+@UNDRIVEN
+@pytest.mark.skipif(not LONG, reason="takes a build: make linear")
+def test_fails_in_front_of_a_cluster(request, program, tmp_path, monkeypatch):
+    name, *change = FRONT_MUTANTS["what a fill brings is kept while a write is under way"]
+    monkeypatch.setattr(conftest, "BUILD", build_mutant(tmp_path / "mutant", {name: change}))
+    daemon, cluster, _ = request.getfixturevalue("in_front_of_cluster")
+    linear = Linear(program, daemon, tmp_path, 40, *CLUSTER)
+    move_again_and_again(cluster, linear)
+    found, status, said = linear.result(150)
     assert status == 1 and found["illegal"] > 0 and "no order of" in said, said
 
 

@@ -31,7 +31,7 @@ type options struct {
 	seed                       int64
 	timeout, checkTimeout      time.Duration
 	evictions, transactions    bool
-	front                      bool
+	front, cluster             bool
 	raw                        int
 	relay, behind              string
 }
@@ -54,6 +54,7 @@ func parseOptions() options {
 	flag.DurationVar(&o.checkTimeout, "check-timeout", 20*time.Second, "of the judgement of one key")
 	flag.BoolVar(&o.evictions, "evictions", false, "the server may drop keys at any time")
 	flag.BoolVar(&o.front, "front", false, "the server is in front of a Redis")
+	flag.BoolVar(&o.cluster, "cluster", false, "... of a cluster, whose slots move")
 	flag.IntVar(&o.raw, "raw", 0, "so many of the clients over RESP are passed through as they are")
 	flag.StringVar(&o.relay, "relay", "", "pass on what comes to this socket, late")
 	flag.StringVar(&o.behind, "behind", "", "the socket of the Redis")
@@ -232,7 +233,8 @@ func (r *run) begin() error {
 				d := r.dialRESP()
 				d.raw = i < r.clients+r.raw
 				r.client(i, d, &generator{rng: chance(i), resp: true,
-					front: r.front, large: r.large, knows: resp})
+					front: r.front, cluster: r.cluster,
+					large: r.large, knows: resp})
 			})
 			continue
 		}

@@ -27,8 +27,11 @@ var wayNames = []string{byScript: "by EVAL", byScriptOfKey: "by EVAL of the key"
 
 const anyCommand = "return redis.call(unpack(ARGV))"
 
-// wayOf chooses one that is good for the operation.
-func wayOf(rng *rand.Rand, q *request) way {
+// wayOf chooses one that is good for the operation.  A cluster has to be told each key.
+func wayOf(rng *rand.Rand, q *request, cluster bool) way {
+	if cluster {
+		return byName(rng, q)
+	}
 	if q.kind == opGet {
 		return way(draw(rng, []int{plain: 60, byScript: 4, byScriptOfKey: 4, inMulti: 4,
 			asRange: 14, asPair: 14}))
@@ -37,6 +40,16 @@ func wayOf(rng *rand.Rand, q *request) way {
 		return way(draw(rng, []int{plain: 80, inMulti: 20}))
 	}
 	return way(draw(rng, []int{plain: 70, byScript: 10, byScriptOfKey: 10, inMulti: 10}))
+}
+
+func byName(rng *rand.Rand, q *request) way {
+	switch q.kind {
+	case opGet:
+		return way(draw(rng, []int{plain: 68, byScriptOfKey: 4, asRange: 14, asPair: 14}))
+	case opIncr:
+		return plain
+	}
+	return way(draw(rng, []int{plain: 85, byScriptOfKey: 15}))
 }
 
 // commands returns what is sent for the operation.
@@ -52,7 +65,7 @@ func commands(key string, q *request) [][]string {
 	case asRange:
 		return [][]string{{"GETRANGE", key, "0", "-1"}}
 	case asPair:
-		return [][]string{{"MGET", key, key + ":other"}}
+		return [][]string{{"MGET", key, "{" + key + "}:other"}}
 	}
 	return [][]string{words}
 }

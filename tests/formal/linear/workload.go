@@ -18,12 +18,13 @@ var frontendName = map[bool]string{false: "udp", true: "resp"}
 
 // generator makes up the operations of one client.
 type generator struct {
-	rng    *rand.Rand
-	resp   bool
-	front  bool // in front of a Redis: without what is about versions, and in different ways
-	skewed int  // percent of ATOMIC datagrams
-	large  int  // percent of transactions with fillers
-	knows  [kinds]bool
+	rng     *rand.Rand
+	resp    bool
+	front   bool // in front of a Redis: without what is about versions, and in different ways
+	cluster bool // ... of a cluster
+	skewed  int  // percent of ATOMIC datagrams
+	large   int  // percent of transactions with fillers
+	knows   [kinds]bool
 }
 
 func (g *generator) chance(percent int) bool { return g.rng.Intn(100) < percent }
@@ -78,7 +79,7 @@ func (g *generator) request(k *key) request {
 		return q
 	}
 	if g.resp {
-		q.way = wayOf(g.rng, &q)
+		q.way = wayOf(g.rng, &q, g.cluster)
 		return q
 	}
 	q.cas, q.old = false, false
