@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Packets of a connection that are not whole segments of its client: fragments, segments with IP
- * options, and ICMP errors about segments to the client.  None are answered here, but their numbers
- * are the client's, and have to be translated for the kernel.
+ * options or of more than 64 KiB, and ICMP errors about segments to the client.  None are answered
+ * here, but their numbers are the client's, and have to be translated for the kernel.  What the
+ * kernel sends may have options or such a length, too.
  */
 #ifndef XKV_STRAY_BPF_H
 #define XKV_STRAY_BPF_H
@@ -32,72 +33,112 @@ static __always_inline __u64 options_sum(const struct iphdr *ip, void *end)
 	return sum;
 }
 
-static __always_inline bool stray_ip4(struct segment *s, struct packet *p, void *cursor)
+/*
+ * What the length of an IP header means in a packet of `whole` bytes: 0 if the kernel has made a
+ * segment that is too long for it (BIG TCP), which goes on from `first` to the end.
+ */
+static __always_inline __u32 ip_length(__be16 len, const struct packet *p, const void *first,
+				       __u32 whole)
+{
+	long off = first - p->data;
+
+	barrier_var(off); /* else it is computed in 32 bits, of pointers */
+	return !len && whole > 0xffff ? whole - off : bpf_ntohs(len);
+}
+
+static __always_inline bool stray_ip4(struct segment *s, struct packet *p, void *cursor,
+				      __u32 whole, bool sent)
 {
 	struct iphdr *ip = cursor;
-	__u32 header;
+	__u32 header, total;
 
 	if ((void *)(ip + 1) > p->end || ip->version != 4 || ip->ihl < 5 ||
 	    ip->protocol != IPPROTO_TCP || ip->frag_off & bpf_htons(IP_OFFSET) ||
 	    fold(options_sum(ip, p->end)) != 0xffff)
 		return false;
 	header = ip->ihl * 4;
+	total = ip_length(ip->tot_len, p, ip, whole);
+	if (total < header)
+		return false;
 	s->parts = !!(ip->frag_off & bpf_htons(IP_MORE));
 	p->ip4 = ip;
 	p->hosts.source[0] = ip->saddr;
 	p->hosts.dest[0] = ip->daddr;
 	barrier_var(header);
-	return parse_tcp(s, p, cursor + (header & 63), bpf_ntohs(ip->tot_len) - header, false);
+	return parse_tcp(s, p, cursor + (header & 63), total - header, sent);
 }
 
-/* After one extension header. */
-static __always_inline bool stray_ip6(struct segment *s, struct packet *p, void *cursor)
+/* The bytes of an extension header before that of TCP; -1: there is another one. */
+static __always_inline int stray_extension(struct segment *s, const struct ipv6hdr *ip)
+{
+	const __be16 *word = (const __be16 *)(ip + 1);
+	const __u8 *byte = (const __u8 *)word;
+
+	if (ip->nexthdr == IPPROTO_TCP)
+		return 0;
+	if (*byte != IPPROTO_TCP)
+		return -1;
+	if (ip->nexthdr == IPPROTO_FRAGMENT) {
+		s->parts = !!(word[1] & bpf_htons(IP6_MORE));
+		return word[1] & bpf_htons(IP6_OFFSET) ? -1 : 8;
+	}
+	return ip->nexthdr == IPPROTO_HOPOPTS || ip->nexthdr == IPPROTO_ROUTING ||
+			       ip->nexthdr == IPPROTO_DSTOPTS
+		       ? 8 + byte[1] * 8
+		       : -1;
+}
+
+static __always_inline bool stray_ip6(struct segment *s, struct packet *p, void *cursor,
+				      __u32 whole, bool sent)
 {
 	struct ipv6hdr *ip = cursor;
-	__be16 *word = (__be16 *)(ip + 1);
-	__u32 header = 8;
-	__u8 *byte = (__u8 *)word;
+	__u32 len;
+	int header;
 
-	if ((void *)(word + 4) > p->end || ip->version != 6 || *byte != IPPROTO_TCP)
+	if ((void *)(ip + 1) + 8 > p->end || ip->version != 6)
 		return false;
-	if (ip->nexthdr == IPPROTO_FRAGMENT) {
-		if (word[1] & bpf_htons(IP6_OFFSET))
-			return false;
-		s->parts = !!(word[1] & bpf_htons(IP6_MORE));
-	} else if (ip->nexthdr == IPPROTO_HOPOPTS || ip->nexthdr == IPPROTO_ROUTING ||
-		   ip->nexthdr == IPPROTO_DSTOPTS) {
-		header += byte[1] * 8;
-	} else {
-		return false;
-	}
-	if (header > TCP_OFF_MOST - sizeof(*ip) - sizeof(*p->eth) - VLAN_DEPTH * 4)
+	header = stray_extension(s, ip);
+	len = ip_length(ip->payload_len, p, ip + 1, whole);
+	if (header < 0 || (__u32)header > len ||
+	    (__u32)header > TCP_OFF_MOST - sizeof(*ip) - sizeof(*p->eth) - VLAN_DEPTH * 4)
 		return false;
 	p->ip6 = ip;
 	__builtin_memcpy(p->hosts.source, &ip->saddr, sizeof(p->hosts.source));
 	__builtin_memcpy(p->hosts.dest, &ip->daddr, sizeof(p->hosts.dest));
 	barrier_var(header);
-	return parse_tcp(s, p, (void *)word + (header & 127), bpf_ntohs(ip->payload_len) - header,
-			 false);
+	return parse_tcp(s, p, (void *)(ip + 1) + (header & 127), len - header, sent);
 }
 
 /*
- * Parses a segment that parse_segment() does not.  The header of IPv4 has to be right: a damaged
- * one looks like a fragment, and the kernel drops it.  False: it is not one; or, if s->parts is
- * set, its first fragment lacks the numbers, which no host sends.
+ * Parses a segment that parse_segment() does not, in a packet of `whole` bytes.  The header of IPv4
+ * has to be right: a damaged one looks like a fragment, and the kernel drops it.  False: it is not
+ * one; or, if s->parts is set, its first fragment lacks the numbers, which no host sends.
  */
-__noinline int stray_segment(struct xdp_md *ctx, struct segment *s)
+static __always_inline bool parse_stray(struct segment *s, void *data, void *end, __u32 whole,
+					bool sent)
 {
-	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+	struct packet p = { .data = data, .end = end };
 	void *cursor;
 
-	if (!s)
-		return false;
 	s->parts = false;
-	if (parse_link(&p, &cursor, false) != CONTINUE || !parse_tags(s, p.data, cursor, p.end))
+	if (parse_link(&p, &cursor, false) != CONTINUE || !parse_tags(s, data, cursor, end))
 		return false;
 	if (p.hosts.proto == bpf_htons(ETH_P_IP))
-		return stray_ip4(s, &p, cursor);
-	return p.hosts.proto == bpf_htons(ETH_P_IPV6) && stray_ip6(s, &p, cursor);
+		return stray_ip4(s, &p, cursor, whole, sent);
+	return p.hosts.proto == bpf_htons(ETH_P_IPV6) && stray_ip6(s, &p, cursor, whole, sent);
+}
+
+__noinline int stray_segment(struct xdp_md *ctx, struct segment *s)
+{
+	return s && parse_stray(s, (void *)(long)ctx->data, (void *)(long)ctx->data_end,
+				bpf_xdp_get_buff_len(ctx), false);
+}
+
+/* The same of one that the kernel sends. */
+__noinline int stray_sent(struct __sk_buff *skb, struct segment *s)
+{
+	return s &&
+	       parse_stray(s, (void *)(long)skb->data, (void *)(long)skb->data_end, skb->len, true);
 }
 
 /* ---- errors ------------------------------------------------------------------- */

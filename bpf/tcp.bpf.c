@@ -694,6 +694,14 @@ static __always_inline int change_sum(struct __sk_buff *skb, __u32 at, __u64 cha
 	return bpf_l4_csum_replace(skb, at, 0, change, 0) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
+static __always_inline bool parse_sent(struct __sk_buff *skb, struct segment *s)
+{
+	if (parse_segment(s, (void *)(long)skb->data, (void *)(long)skb->data_end, true))
+		return true;
+	__builtin_memset(s, 0, sizeof(*s)); /* kernel 6.1 wants all of an argument set */
+	return stray_sent(skb, s);
+}
+
 SEC("tc")
 int xkv_tcp_out(struct __sk_buff *skb)
 {
@@ -707,7 +715,7 @@ int xkv_tcp_out(struct __sk_buff *skb)
 		skb->mark = 0;
 		return TC_ACT_UNSPEC;
 	}
-	if (!parse_segment(&s, (void *)(long)skb->data, (void *)(long)skb->data_end, true))
+	if (!parse_sent(skb, &s))
 		return TC_ACT_UNSPEC;
 	if (s.flags & TCP_SYN) {
 		/* Another connection between these ports: deletes the flow of the previous one. */
