@@ -219,6 +219,21 @@ static __always_inline bool is_from_before(const struct xkv_flow *f, const struc
 	return s->stamps && BEFORE(bpf_ntohl(s->stamp), f->client_stamp);
 }
 
+/*
+ * Does the segment, which has acknowledged a reply, tell the kernel nothing?  To a firewall that
+ * tracks connections, many of them would be repeats of one acknowledgement, after which it forgets
+ * an idle connection within minutes.  But the client's answer to what the kernel sends, a keepalive
+ * say, shows that the client is there.
+ */
+static __always_inline bool is_no_news(const struct xkv_flow *f, const struct segment *s)
+{
+	return !s->len && s->flags == TCP_ACK && !s->ecn_ce &&
+	       s->header == TCP_HEADER + (f->has_stamps ? TCP_STAMPS : 0) &&
+	       s->stamps == !!f->has_stamps && s->seq == f->client_next &&
+	       s->ack == f->server_next && s->window == f->kernel_window && !f->kernel_sent &&
+	       !f->ack_owed && ack_to_kernel(f, s->ack) == f->kernel_acked && !is_from_before(f, s);
+}
+
 /* Why a request cannot be answered now, or -1. */
 static __always_inline int flow_refuses(const struct xkv_flow *f, const struct segment *s,
 					__u64 position)
@@ -312,18 +327,21 @@ static __always_inline void note_unknown(struct xkv_flow *f, const struct segmen
 {
 	if (f->unacked && s->flags & TCP_ACK && s->ack == f->server_next)
 		f->unacked = 0;
+	f->kernel_sent = 1; /* it may know another window now */
 	note_client_next(f, s);
 }
 
 /* Notes a segment that goes up to the kernel. */
 static __always_inline void note_up(struct xkv_flow *f, const struct segment *s)
 {
+	bool newest = s->seq == f->client_next && s->ack == f->server_next && !is_from_before(f, s);
 	__u32 acked;
 
-	if (s->stamps && s->seq == f->client_next && s->ack == f->server_next &&
-	    !is_from_before(f, s))
+	if (newest && s->stamps)
 		f->client_stamp = bpf_ntohl(s->stamp);
 	note_client_next(f, s);
+	f->kernel_window = s->window;
+	f->kernel_sent = !newest; /* else it may know another window */
 	acked = ack_to_kernel(f, s->ack);
 	if (f->ready && s->flags & TCP_ACK && BEFORE(f->kernel_acked, acked))
 		f->kernel_acked = acked;
@@ -384,6 +402,7 @@ static __always_inline void note_sent(struct xkv_flow *f, const struct segment *
 	__u32 end = seq + s->len + (s->flags & TCP_FIN), now = milliseconds(bpf_ktime_get_ns());
 	__u32 stamp = bpf_ntohl(s->stamp);
 
+	f->kernel_sent = 1;
 	if (BEFORE(f->server_next, end))
 		f->server_next = end;
 	if (f->injected && f->server_next - reply_end(f) > ANCHOR_MAX) {

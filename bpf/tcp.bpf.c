@@ -514,7 +514,7 @@ __noinline int to_kernel(struct xdp_md *ctx, struct xkv_flow *f, struct segment 
 static __always_inline int from_client(struct xdp_md *ctx, struct xkv_flow *f, struct segment *s,
 				       struct request *q)
 {
-	__u32 now = milliseconds(q->ns);
+	__u32 now = milliseconds(q->ns), unacked = f->unacked;
 	int action;
 
 	if (q->sum != SEGMENT_RIGHT) {
@@ -529,7 +529,7 @@ static __always_inline int from_client(struct xdp_md *ctx, struct xkv_flow *f, s
 			tcp_count(XKV_TCP_C_repeated);
 			return send_reply(ctx, f, s, now);
 		}
-		if (is_about_reply(f, s)) {
+		if (is_about_reply(f, s) || (unacked && is_no_news(f, s))) {
 			tcp_count(XKV_TCP_C_swallowed);
 			return XDP_DROP;
 		}
@@ -754,7 +754,8 @@ static __always_inline bool take_owed(struct xkv_flow *f, struct answer *a)
 	f->ack_owed = 0;
 	a->seq = f->owed_seq;
 	a->ack = f->owed_ack;
-	a->window = f->client_window;
+	a->window = f->kernel_window = f->client_window;
+	f->kernel_sent = 0;
 	a->stamp = f->owed_stamp;
 	a->echo = f->owed_echo;
 	a->len = a->sum = 0;

@@ -15,7 +15,7 @@
 #include "proto.h"
 
 /* A new number whenever a structure below changes: xkvd does not adopt other flows. */
-#define XKV_TCP_VERSION 5
+#define XKV_TCP_VERSION 6
 
 #define XKV_FLOWS_MAX	  16384
 #define XKV_OWNERS_MAX	  (XKV_FLOWS_MAX + 1) /* the first is for all connections */
@@ -118,10 +118,12 @@ struct xkv_flow {
 	__u8 client_scale, server_scale; /* of windows */
 	__u8 has_stamps;		 /* RFC 7323 */
 	__u8 client_seen;		 /* client_next is set */
-	__u8 ack_owed; /* the kernel gets the acknowledgement that came with the request */
-	__u8 skipped;  /* segments since ... */
-	__u8 in_parts; /* fragments have arrived: the position of the next byte is unknown */
-	__u8 zero[3];
+	__u8 ack_owed;	     /* the kernel gets the acknowledgement that came with the request */
+	__u8 skipped;	     /* segments since ... */
+	__u8 in_parts;	     /* fragments have arrived: the position of the next byte is unknown */
+	__u8 kernel_sent;    /* something, since the client's last segment went up */
+	__u16 kernel_window; /* of the client, that the kernel knows, as on the wire */
+	__u8 zero[2];
 	__u32 too_long; /* ... a pipeline of so many bytes had replies that did not fit; 0 = none */
 	__u32 stamp_offset, stamp_last; /* of segments to the client, host byte order */
 	__u32 client_stamp;		/* the last of the client, host byte order */
@@ -148,7 +150,7 @@ struct xkv_flow {
 	X(pass_checksum) /* wrong; the kernel decides */                                           \
 	X(drop_busy)	 /* another CPU has the flow for too long; TCP repeats */                  \
 	X(drop_resize)	 /* no memory for the reply; the request is repeated, and gets it */       \
-	X(swallowed)	 /* duplicate acknowledgements of what only the driver has sent */         \
+	X(swallowed)	 /* acknowledgements of what only the driver has sent */                   \
 	X(self_acked)	 /* old data of the kernel that the client has: acknowledged at once */    \
 	X(errors)	 /* ICMP errors about a connection, translated for the kernel */           \
 	X(pieces)	 /* parts of kept replies that had become too long for the path */

@@ -20,7 +20,8 @@ FIN, SYN, RST, PSH, ACK, URG, ECE, CWR = (1 << bit for bit in range(8))
 M32 = 0xFFFFFFFF
 CE = 3
 
-_ports = itertools.count(random.randrange(20000, 50000))
+_ports = itertools.count(20000)
+_random = random.Random(1)
 
 
 def neighbours(bed):
@@ -30,13 +31,14 @@ def neighbours(bed):
                 "xkv0", "nud", "permanent")
 
 
-def ip_header(source, dest, length, protocol, tos=0, fragment=0x4000):
-    """A header of IPv4 or IPv6 before `length` bytes."""
+def ip_header(source, dest, length, protocol, tos=0, fragment=0x4000, options=b""):
+    """A header of IPv4, with options, or IPv6 before `length` bytes."""
     if ":" in source:
         return struct.pack("!IHBB", 6 << 28 | tos << 20, length, protocol, 64) + \
             socket.inet_pton(socket.AF_INET6, source) + socket.inet_pton(socket.AF_INET6, dest)
-    head = struct.pack("!BBHHHBBH", 0x45, tos, 20 + length, 7, fragment, 64, protocol, 0) + \
-        socket.inet_aton(source) + socket.inet_aton(dest)
+    head = struct.pack("!BBHHHBBH", 0x45 + len(options) // 4, tos, 20 + len(options) + length, 7,
+                       fragment, 64, protocol, 0) + \
+        socket.inet_aton(source) + socket.inet_aton(dest) + options
     return head[:10] + struct.pack("!H", proto.checksum(head)) + head[12:]
 
 
@@ -79,10 +81,12 @@ class Segment:
         at = (8, 24, 40) if six else (12, 16, 20)
         self.source, self.dest = (socket.inet_ntop(family, ip[a:b])
                                   for a, b in zip(at, at[1:]))
+        first = 40 if six else (ip[0] & 15) * 4
         length = struct.unpack("!H", ip[4:6])[0] if six else \
-            struct.unpack("!H", ip[2:4])[0] - 20
-        assert six or proto.checksum(ip[:20]) == 0, "sum of the IP header"
-        tcp = ip[at[2]:at[2] + length]
+            struct.unpack("!H", ip[2:4])[0] - first
+        assert six or proto.checksum(ip[:first]) == 0, "sum of the IP header"
+        self.ip_options = ip[at[2]:first]
+        tcp = ip[first:first + length]
         assert len(tcp) == length, "length of the packet"
         assert proto.checksum(pseudo(self.source, self.dest, length, 6) + tcp) == 0, "checksum"
         (self.source_port, self.dest_port, self.seq, self.ack, offset, self.flags,
@@ -125,13 +129,13 @@ class Peer:
     """
 
     def __init__(self, bed, six=False, port=None, isn=None, stamps=True, sack=True, scale=7,
-                 mss=1460, window=65535, ecn=False):
-        self.six, self.stamps, self.ecn = six, stamps, ecn
+                 mss=1460, window=65535, ecn=False, ip_options=b""):
+        self.six, self.stamps, self.ecn, self.ip_options = six, stamps, ecn, ip_options
         self.own, self.server = (PEER6, SERVER6) if six else (PEER, SERVER)
         self.port = port or next(_ports)
-        self.seq = random.getrandbits(32) if isn is None else isn
+        self.seq = _random.getrandbits(32) if isn is None else isn
         self.ack, self.window, self.longest = 0, window, 0
-        self.clock, self.echo = random.getrandbits(31), 0
+        self.clock, self.echo = _random.getrandbits(31), 0
         self.syn_options = struct.pack("!BBH", 2, 4, mss) + (b"\1\3\3%c" % scale if scale else b"")
         self.syn_options += b"\1\1\4\2" if sack else b""
         self.wire = bed.packet_socket("client", 0x86DD if six else 0x0800, timeout=3)
@@ -193,10 +197,7 @@ class Peer:
         if self.six:
             frame = self.frame(b"\6\0\1\4\0\0\0\0" + tcp, 60)
         else:
-            head = ip_header(self.own, self.server, 4 + len(tcp), 6)
-            head = b"\x46" + head[1:10] + b"\0\0" + head[12:] + b"\1\1\1\0"
-            head = head[:10] + struct.pack("!H", proto.checksum(head)) + head[12:]
-            frame = self.frame(b"")[:14] + head + tcp
+            frame = self.frame(tcp, options=b"\1\1\1\0")
         self.wire.send(frame)
         self.seq = self.seq + len(data) & M32
 
@@ -294,10 +295,12 @@ class Peer:
     def open(self):
         """The handshake, until the server has accepted."""
         options, stamps = self.syn_options, b""
+        more = {"options": self.ip_options} if self.ip_options else {}
         if self.stamps:
             stamps, self.stamps = b"\1\1\x08\x0a" + struct.pack("!II", self.clock & M32, 0), False
         for _ in range(4):  # the server drops it while many wait to be accepted
-            self.emit(SYN | (ECE | CWR if self.ecn else 0), syn=options + stamps)
+            syn = self.tcp(SYN | (ECE | CWR if self.ecn else 0), syn=options + stamps)
+            self.wire.send(self.frame(syn, **more))
             syn = self.any(1)
             if syn:
                 break

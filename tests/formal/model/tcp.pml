@@ -484,10 +484,16 @@ inline answer()
 #define KNOWN (s.val != HALF && (s.size == 1 || s.val + 1 != HALF))
 #define FITS (s.size <= mss)
 
+/* An acknowledgement of a reply, which tells the kernel nothing, is dropped. */
+#define IS_NO_NEWS                                                                  \
+	(acked && !s.size && !s.parts && s.seq == client_next && s.ack == server_next && \
+	 !owed && to_kernel == kernel_acked)
+
 active proctype from_client()
 {
 	segment s;
 	byte i, done;
+	bit acked;
 	short to_kernel;
 
 end:	do
@@ -495,7 +501,8 @@ end:	do
 		take(up);
 		if
 		:: unacked && !s.parts && s.ack >= reply_seq + reply_len && s.ack <= server_next ->
-			unacked = 0
+			unacked = 0;
+			acked = 1
 		:: TRIMMED && !s.parts ->
 			reply_val = reply_val + (s.ack - reply_seq);
 			reply_len = reply_len - (s.ack - reply_seq);
@@ -505,7 +512,8 @@ end:	do
 		translate_ack(s.ack);
 		if
 		:: unacked && !s.parts && (REPEATED || LACKS) -> send_reply()
-		:: else ->
+		:: IS_NO_NEWS
+		:: !(unacked && !s.parts && (REPEATED || LACKS)) && !(IS_NO_NEWS) ->
 			if
 			:: s.size && !s.parts && !IN_PARTS && armed && KNOWN && FITS && !unacked &&
 			   NEXT_BYTE && ALL_ACKED && POSITION_FITS ->
@@ -522,6 +530,7 @@ end:	do
 			fi
 		fi;
 		done = 0;
+		acked = 0;
 		to_kernel = 0;
 		forget() }
 	:: atomic { told ->
