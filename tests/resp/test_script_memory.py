@@ -9,7 +9,7 @@ import os
 import re
 
 import pytest
-from respserver import Connection, in_kernel
+from respserver import WAIT, Connection, in_kernel
 
 pytest_plugins = ["respserver"]
 
@@ -17,6 +17,13 @@ pytest_plugins = ["respserver"]
 @pytest.fixture(scope="module")
 def store(privileged, no_process_stays):
     return in_kernel
+
+
+@pytest.fixture
+def own(own):
+    """Hundreds of MiB are filled again and again: on a busy machine seconds become minutes."""
+    own.sock.settimeout(10 * WAIT)
+    return own
 
 
 @pytest.fixture
