@@ -108,7 +108,10 @@ struct room_want {
 	unsigned int runs[XKV_UNITS];	 /* large values, by units */
 };
 
-/* room.c: for whom room is made.  Under need_lock, but for `want` while it is made, and `kept`. */
+/*
+ * room.c: for whom room is made.  Under need_lock, but for `want` while it is made, `kept`, and
+ * `claimed` (under txn_lock).
+ */
 struct room {
 	uint64_t who;	   /* whose turn it is, 0 = none */
 	bool wanted;	   /* the maintenance thread has to make it; else it was made, or ... */
@@ -116,6 +119,7 @@ struct room {
 	uint64_t until_ms; /* then it is given up */
 	struct room_want want;
 	_Atomic unsigned int kept[XKV_CLASSES]; /* free slots, and units for large values */
+	_Atomic bool claimed; /* `who` takes them, so they are among what is `promised` */
 	store_room_fn *told;
 	void *arg;
 };
@@ -475,6 +479,8 @@ unsigned int room_longest(const struct room_want *want);
  * waiter that store_waits_as() names. -ENOSPC: there cannot be that much.
  */
 int room_ask(struct store_ctx *ctx, const struct room_want *want);
+/* The transaction of this context takes the room that is kept for it, if any. */
+void room_claim(struct store_ctx *ctx);
 /* Makes room for some milliseconds, and tells waiters.  Maintenance thread. */
 void room_make(struct store *st);
 

@@ -66,10 +66,17 @@ static struct slots slots_of(const struct store *st, unsigned int class)
 	};
 }
 
-/* Free slots that are promised to a waiter; units, for large values. */
+/*
+ * Free slots that are promised to waiters; units, for large values.  Counted twice they would be
+ * more than there are: nothing would be reclaimed for others, and all entries evicted in vain.
+ */
 static unsigned int promised(const struct store *st, unsigned int class)
 {
-	return st->maint.promised[class] + st->maint.room.kept[class];
+	unsigned int promised = st->maint.promised[class], kept = st->maint.room.kept[class];
+
+	if (!st->maint.room.claimed)
+		return promised + kept;
+	return promised > kept ? promised : kept;
 }
 
 /* Slots that are not in the free lists, including those parked in draining spans. */

@@ -107,6 +107,18 @@ int room_ask(struct store_ctx *ctx, const struct room_want *want)
 	return -EAGAIN;
 }
 
+void room_claim(struct store_ctx *ctx)
+{
+	struct room *r = &ctx->st->maint.room;
+
+	if (!ctx->waits_as)
+		return;
+	pthread_mutex_lock(&ctx->st->maint.need_lock);
+	if (r->who == ctx->waits_as)
+		r->claimed = true;
+	pthread_mutex_unlock(&ctx->st->maint.need_lock);
+}
+
 void room_make(struct store *st)
 {
 	struct room *r = &st->maint.room;

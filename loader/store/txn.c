@@ -165,6 +165,7 @@ static int take_all_large(struct commit *c)
 
 	for (unsigned int i = 0; i < c->count; i++)
 		*units += promised_units(c, i);
+	room_claim(c->ctx);
 	for (unsigned int i = 0; i < c->count && !ret; i++) {
 		need = large_need(c, i);
 		if (need)
@@ -318,6 +319,7 @@ static void txn_make_room(struct commit *c)
 	lacking(st, 0, c->count, lack);
 	for (unsigned int class = 0; class < st->class_count; class ++)
 		st->maint.promised[class] = lack[class];
+	room_claim(c->ctx);
 	for (unsigned int class = 0; class < st->class_count; class ++)
 		if (lack[class] && xkv_class_free(&st->classes[class]) < lack[class])
 			st->no_slot(st, class, lack[class], &until_ms);
@@ -490,6 +492,7 @@ static int commit_locked(struct commit *c)
 		ret = commit_keys(c);
 	if (c->count > XKV_TXN_HAND)
 		room_is_taken(st);
+	st->maint.room.claimed = false;
 	if (ret && c->puts && txn_free_slots(c->ctx, 0, c->count))
 		log_warning("slots of a transaction could not be freed");
 	return ret;

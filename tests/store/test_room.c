@@ -320,6 +320,49 @@ static void test_hand_is_for_chain_buckets(void **state)
 	account();
 }
 
+static void told(void *arg)
+{
+}
+
+/* As a command that lets others run until there is its room. */
+static int set_in_turn(const char *prefix, unsigned int keys, size_t len)
+{
+	int ret;
+
+	store_waits_as(bed.ctx, 1);
+	while ((ret = set_in_txn(prefix, 0, keys, len)) == -EAGAIN)
+		while (store_room_waits(bed.st, 1))
+			usleep(1000);
+	store_waits_as(bed.ctx, 0);
+	store_room_done(bed.st, 1);
+	return ret;
+}
+
+/*
+ * The room that was kept for a transaction is counted once: with what lacks for its chain buckets
+ * it would else be more than the store has, so that all entries go, and that in vain.
+ */
+static void test_room_that_was_waited_for(void **state)
+{
+	unsigned int keys;
+
+	limit(2, STORE_ALLKEYS_LRU);
+	store_room_tell(bed.st, told, NULL);
+	bed_maintenance(&bed, true);
+	keys = bed.st->mem.pages_used * XKV_PAGE_BYTES / XKV_SLOT_NEED(12, 300) * 6 / 10;
+	for (unsigned int n = 0; n < 2 * keys; n++)
+		assert_int_equal(set("old", n, 300), 0);
+	for (unsigned int round = 0; round < 4; round++) {
+		char prefix[] = { 'a' + round, 0 };
+
+		assert_int_equal(set_in_turn(prefix, keys, 300), 0);
+	}
+	assert_true(store_count(bed.st) > keys * 6 / 5);
+	store_room_tell(bed.st, NULL, NULL);
+	bed_maintenance(&bed, false);
+	account();
+}
+
 /* ---- eviction -------------------------------------------------------------- */
 
 /* Where slots have several units and few are free, the oldest entries go, not the newest. */
@@ -429,6 +472,7 @@ int main(int argc, char **argv)
 		ROOM(test_transaction_takes_a_larger_class),
 		ROOM(test_no_slot_for_a_chain_bucket),
 		ROOM(test_hand_is_for_chain_buckets),
+		ROOM(test_room_that_was_waited_for),
 		ROOM(test_the_oldest_go),
 		ROOM(test_evicting_waits_for_readers),
 		ROOM(test_threads_at_the_limit),
