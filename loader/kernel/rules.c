@@ -238,24 +238,29 @@ static const struct rules_link *find_port(const struct rules *rules, unsigned in
 	return NULL;
 }
 
+static bool has_mac(const struct rules *rules, unsigned int ifindex, const uint8_t *mac)
+{
+	for (unsigned int i = 0; i < rules->links; i++)
+		if (rules->link[i].ifindex == ifindex && !memcmp(rules->link[i].mac, mac, ETH_ALEN))
+			return true;
+	return false;
+}
+
 /*
  * A bond or team once for each MAC of its ports: where each keeps its own (balance-alb), these are
- * the ones that frames are sent to.  Else they have one, which is that of the bond.
+ * the ones that frames are sent to.  Else they have one, which is that of the bond.  A port may
+ * come behind it in the kernel's list, so it is looked at each time.
  */
 static void add_ports(struct survey *v, const struct nlmsghdr *h)
 {
-	const struct ifinfomsg *info = NLMSG_DATA(h);
+	unsigned int master = (unsigned int)((const struct ifinfomsg *)NLMSG_DATA(h))->ifi_index;
 	unsigned int below = v->into->links;
 	const struct rules_link *port;
 	struct rules_link *link;
-	bool has_mac;
 
 	for (unsigned int i = 0; i < below; i++) {
 		port = &v->into->link[i];
-		has_mac = false;
-		for (unsigned int k = below; k < v->into->links; k++)
-			has_mac |= !memcmp(v->into->link[k].mac, port->mac, ETH_ALEN);
-		if (port->master != (unsigned int)info->ifi_index || has_mac)
+		if (port->master != master || has_mac(v->into, master, port->mac))
 			continue;
 		link = add_link(v, h, port->number);
 		if (link)
@@ -263,9 +268,8 @@ static void add_ports(struct survey *v, const struct nlmsghdr *h)
 	}
 }
 
-/* What a link of ours is a port of.  A bridge has a MAC of its own. */
-static void look_at_master(struct survey *v, const struct nlmsghdr *h, const struct rtattr *data,
-			   bool is_bridge)
+/* It has a MAC of its own. */
+static void look_at_bridge(struct survey *v, const struct nlmsghdr *h, const struct rtattr *data)
 {
 	const struct ifinfomsg *info = NLMSG_DATA(h);
 	const struct rules_link *port = find_port(v->into, (unsigned int)info->ifi_index);
@@ -273,10 +277,6 @@ static void look_at_master(struct survey *v, const struct nlmsghdr *h, const str
 
 	if (!port)
 		return;
-	if (!is_bridge) {
-		add_ports(v, h);
-		return;
-	}
 	/* Which VLAN of such a bridge a frame is in is left to the stack. */
 	filters = byte(find_in(data, IFLA_BR_VLAN_FILTERING)) > 0;
 	add_link(v, h, filters ? XKV_LINK_NONE : port->number);
@@ -306,15 +306,18 @@ static void look_at_link(struct survey *v, const struct nlmsghdr *h)
 	const struct rtattr *data = find_in(linkinfo, IFLA_INFO_DATA);
 	const char *kind = value(find_in(linkinfo, IFLA_INFO_KIND));
 
-	if (h->nlmsg_type != RTM_NEWLINK || find_link(v->into, (unsigned int)info->ifi_index))
+	if (h->nlmsg_type != RTM_NEWLINK)
 		return;
-	look_at_root(v, h);
+	if (!find_link(v->into, (unsigned int)info->ifi_index))
+		look_at_root(v, h);
+	if (kind && (!strcmp(kind, "bond") || !strcmp(kind, "team")))
+		add_ports(v, h);
 	if (!kind || find_link(v->into, (unsigned int)info->ifi_index))
 		return;
 	if (!strcmp(kind, "vlan"))
 		look_at_vlan(v, h, data);
-	else if (!strcmp(kind, "bridge") || !strcmp(kind, "bond") || !strcmp(kind, "team"))
-		look_at_master(v, h, data, !strcmp(kind, "bridge"));
+	else if (!strcmp(kind, "bridge"))
+		look_at_bridge(v, h, data);
 }
 
 /* The interfaces and loopback, then what stands on them, what stands on that, ... */

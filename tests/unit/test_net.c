@@ -38,6 +38,7 @@ static struct xkv_secrets secrets;
 #define VLAN(n)	  (1000 + (n)) /* index of a link */
 #define MASTER(n) (2000 + (n))
 #define D0	  1 /* the interface itself, in place of what the kernel says of it */
+#define D1	  2 /* another one */
 
 struct fake {
 	unsigned int index, lower; /* lower: 0 is d0, 1 is d1 */
@@ -105,9 +106,14 @@ static void put_port(struct nlmsghdr *h, const struct fake *f)
 	close_nest(h, data);
 }
 
+static const char *name_of(const struct fake *f)
+{
+	return f->index == D0 ? "d0" : f->index == D1 ? "d1" : NULL;
+}
+
 static void put_kind(struct nlmsghdr *h, const struct fake *f)
 {
-	const char *kind = f->index == D0 ? "veth" : f->kind ? f->kind : "vlan";
+	const char *kind = name_of(f) ? "veth" : f->kind ? f->kind : "vlan";
 	uint16_t protocol = htons(f->protocol);
 	struct rtattr *data;
 
@@ -126,7 +132,8 @@ static size_t fake_link(const struct fake *f, void *at)
 {
 	const uint8_t mac[6] = { 2, 0, 0, 0, f->kind ? 0xbb : 0x0d, (uint8_t)f->id };
 	uint32_t lower = f->lower > 1 ? f->lower : if_nametoindex(f->lower ? "d1" : "d0");
-	int index = f->index == D0 ? (int)if_nametoindex("d0") : (int)f->index;
+	const char *name = name_of(f);
+	int index = (int)(name ? if_nametoindex(name) : f->index);
 	struct nlmsghdr *h = at;
 	struct rtattr *info;
 
@@ -135,8 +142,8 @@ static size_t fake_link(const struct fake *f, void *at)
 	*(struct ifinfomsg *)NLMSG_DATA(h) =
 		(struct ifinfomsg){ .ifi_type = ARPHRD_ETHER, .ifi_index = index };
 	put(h, IFLA_ADDRESS, mac, sizeof(mac));
-	if (f->index == D0)
-		put(h, IFLA_IFNAME, "d0", 3);
+	if (name)
+		put(h, IFLA_IFNAME, name, 3);
 	if (!f->kind)
 		put(h, IFLA_LINK, &lower, sizeof(lower));
 	if (f->elsewhere)
@@ -205,16 +212,21 @@ static const struct xkv_rules *rules(void)
 	return &shared.rules[shared.current & 1];
 }
 
-static void set(const char *name, const char *value)
+static void set_words(const char *name, unsigned int count, char **word)
 {
-	char err[256], *word = (char *)(uintptr_t)value;
 	struct config_builder b;
+	char err[256];
 
 	assert_int_equal(config_begin(&b, cfg), 0);
-	assert_int_equal(config_set(&b, name, 1, &word, err, sizeof(err)), 0);
+	assert_int_equal(config_set(&b, name, count, word, err, sizeof(err)), 0);
 	config_free(cfg);
 	held.cfg = cfg = config_finish(&b, err, sizeof(err));
 	assert_non_null(cfg);
+}
+
+static void set(const char *name, const char *value)
+{
+	set_words(name, 1, (char *[]){ (char *)(uintptr_t)value });
 }
 
 static void open_net(const char *interface)
@@ -410,6 +422,45 @@ static void test_masters(void **state)
 	close_net();
 }
 
+static bool has_mac4(const char *addr, const char *mac)
+{
+	for (unsigned int i = 0; i < rules()->local4_count; i++)
+		if (rules()->local4[i].addr == four(addr) &&
+		    !memcmp(rules()->local4[i].mac, mac, 6))
+			return true;
+	return false;
+}
+
+/* Each port may have its own MAC; the kernel lists links in the order in which they were made. */
+static void test_ports_behind_their_master(void **state)
+{
+	static const char *const kinds[] = { "bond", "team" };
+
+	open_net("d0");
+	set_words("interface", 2, (char *[]){ "d0", "d1" });
+	for (unsigned int i = 0; i < 2; i++) {
+		struct fake first = { .index = D0, .master = MASTER(1), .master_kind = kinds[i] };
+		struct fake master = {
+			.index = MASTER(1), .id = 9, .kind = kinds[i], .addr4 = "10.6.1.1"
+		};
+		struct fake second = first;
+		unsigned int count;
+
+		second.index = D1;
+		second.id = 1;
+		WITH(first, master, second);
+		assert_true(has_mac4("10.6.1.1", "\x02\0\0\0\x0d\0"));
+		assert_true(has_mac4("10.6.1.1", "\x02\0\0\0\x0d\x01"));
+		assert_false(has_mac4("10.6.1.1", "\x02\0\0\0\xbb\x09"));
+		count = rules()->local4_count;
+		second.id = 0; /* as in all other modes: listed once */
+		WITH(first, master, second);
+		assert_int_equal(rules()->local4_count, count - 1);
+	}
+	with(vlans, sizeof(vlans) / sizeof(vlans[0]));
+	close_net();
+}
+
 /* In which VLAN frames are, such a bridge decides: its addresses are left to the stack. */
 static void test_bridge_that_filters(void **state)
 {
@@ -529,11 +580,17 @@ static const char bed[] =
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_subnets),	     cmocka_unit_test(test_vlans),
-		cmocka_unit_test(test_masters),	     cmocka_unit_test(test_bridge_that_filters),
-		cmocka_unit_test(test_bind),	     cmocka_unit_test(test_changes),
-		cmocka_unit_test(test_without_macs), cmocka_unit_test(test_many_addresses),
-		cmocka_unit_test(test_publishing),   cmocka_unit_test(test_users_close_udp),
+		cmocka_unit_test(test_subnets),
+		cmocka_unit_test(test_vlans),
+		cmocka_unit_test(test_masters),
+		cmocka_unit_test(test_ports_behind_their_master),
+		cmocka_unit_test(test_bridge_that_filters),
+		cmocka_unit_test(test_bind),
+		cmocka_unit_test(test_changes),
+		cmocka_unit_test(test_without_macs),
+		cmocka_unit_test(test_many_addresses),
+		cmocka_unit_test(test_publishing),
+		cmocka_unit_test(test_users_close_udp),
 	};
 
 	if (geteuid() || unshare(CLONE_NEWNET) || !shell(bed)) {
