@@ -487,6 +487,88 @@ def test_power_cuts_under_load(xkvd, power_fs, fsync):
     d.check()
 
 
+LAZYFS = """
+[faults]
+fifo_path="{0}/faults"
+fifo_path_completed="{0}/done"
+[cache]
+apply_eviction=false
+[cache.simple]
+custom_size="0.5gb"
+blocks_per_page=1
+[filesystem]
+log_all_operations=false
+logfile="{0}/log"
+"""
+
+
+class LazyFs:
+    """A file system that forgets, on demand, what was not synced (github.com/dsrhaslab/lazyfs)."""
+
+    def __init__(self, program, place):
+        self.place, self.directory = place, place / "mnt"
+        for directory in (place, self.directory, place / "root"):
+            directory.mkdir()
+        (place / "config").write_text(LAZYFS.format(place))
+        self.process = subprocess.Popen(
+            [program, self.directory, "--config-path", "config", "-f", "-o", "allow_other", "-o",
+             "modules=subdir", "-o", f"subdir={place / 'root'}"], cwd=place,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: os.path.ismount(self.directory) and (place / "done").exists(), 20)
+        self.done = open(place / "done", encoding="ascii")
+
+    def cut(self):
+        (self.place / "faults").write_text("lazyfs::clear-cache\n")
+        assert self.done.readline() == "finished::clear-cache\n"
+
+    def close(self):
+        self.done.close()
+        run("umount", "-l", self.directory)
+        self.process.wait()
+
+
+@pytest.fixture
+def lazy_fs(tmp_path):
+    program = os.environ.get("XKV_LAZYFS")
+    if not program:
+        pytest.skip("no LazyFS (XKV_LAZYFS=PATH names one)")
+    fs = LazyFs(program, tmp_path / "lazyfs")
+    yield fs
+    fs.close()
+
+
+@pytest.mark.seconds(900)
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+def test_power_cuts_with_lazyfs(xkvd, lazy_fs, fsync):
+    """One after the other, each at any moment of a load, in a rewrite or not."""
+    d = xkvd(*OPTIONS, "--appendfsync", fsync, run=False)
+    d.dir = lazy_fs.directory
+    d.start()
+    draw = random.Random(3)
+    for number in range(int(os.environ.get("XKV_LAZYFS_ROUNDS") or (40 if LONG else 4))):
+        d.redis().flushall()
+        assert d.redis().execute_command("WAITAOF", 1, 0, 0) == [1, 0]
+        history, until = [], time.monotonic() + draw.random() * (1 if fsync == "always" else 6)
+        with Writers(d) as writers:
+            while time.monotonic() < until:
+                history.append((time.monotonic(), dict(writers.told)))
+                time.sleep(0.05)
+            if number % 2:
+                with contextlib.suppress(redis_py.RedisError):  # one is in progress
+                    d.redis().bgrewriteaof()
+                time.sleep(draw.random() * 0.05)
+            killed = time.monotonic()
+            d.kill()
+        lazy_fs.cut()
+        before = [told for then, told in history if then < killed - 3]
+        told = writers.told if fsync == "always" else before[-1] if before else {}
+        d.detach()
+        d.start()
+        print("cut", number, told)
+        check_told(content_of_writers(d), told)
+    d.check()
+
+
 @pytest.mark.parametrize("length", [16, in_long(4000)])
 def test_large_transactions(xkvd_alone, length):
     """Of more records than a quarter of the ring takes: none lacks its value.  What does not fit is
@@ -553,6 +635,30 @@ def test_what_xdp_does_without_xkvd(xkvd):
     written(d)
     reborn(d)
     assert d.redis().get("a") == b"3"
+
+
+@pytest.mark.long
+def test_what_xdp_does_with_a_full_ring(xkvd):
+    """A change that finds no room for its record is not made before xkvd has read the others."""
+    d, told = xkvd(*OPTIONS), 0
+    with d.udp(timeout=1) as udp:
+        udp.set(b"key", b"%0900d" % 0)
+        os.kill(d.process.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(AssertionError, match="no reply"):
+                while udp.set(b"key", b"%0900d" % (told + 1)).status == proto.OK:
+                    told += 1
+            assert udp.get(b"key").value == b"%0900d" % told
+        finally:
+            os.kill(d.process.pid, signal.SIGCONT)
+    assert 8000 < told < 10_000  # 8 MiB
+    client, last = d.redis(), b"%0900d" % (told + 1)  # its datagram has waited in the socket
+    wait_for(lambda: client.get("key") == last, 20)
+    written(d)
+    changes = b"".join(p.read_bytes() for p in increments(d))
+    assert [int(n) for n in re.findall(rb"\b\d{900}\b", changes)] == list(range(told + 2))
+    reborn(d)
+    assert d.redis().get("key") == last
 
 
 def test_the_log_wins_over_the_snapshot(xkvd_alone):

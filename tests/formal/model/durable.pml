@@ -43,6 +43,7 @@ byte written, synced;	 /* positions */
 byte damages; /* what is on the disk is not to be relied on; up to which it is again, or will be */
 byte mended, mends;
 bool waits_for_base, switching, pending, syncing, late;
+bool hold, holds;	 /* the consumer is to rest, rests: a base of one moment is written */
 
 /* ---- the disk: files as they are in the page cache, and after a power cut ---- */
 
@@ -51,6 +52,7 @@ byte on_disk;	  /* ... that a loader reads of it */
 bool hole;	  /* fdatasync has failed: the kernel takes these pages for clean */
 bool in_manifest = true; /* the current increment, and all before it is on the disk */
 bool base_is_whole = true;
+bool no_room;	  /* there is no room for changes; for a base there is */
 byte other_log;	  /* else: changes that the log in force has */
 
 #define IN_FORCE (!in_manifest -> other_log : (base_is_whole -> on_disk : 0))
@@ -160,6 +162,12 @@ proctype copy() provided (alive)
 #endif
 }
 
+proctype disk_is_full()
+{
+	atomic { no_room = true };
+	atomic { no_room = false }
+}
+
 proctype disk_is_late()
 {
 	atomic { late = true };
@@ -254,7 +262,8 @@ proctype consumer() provided (alive)
 
 end:	do
 	:: atomic { switching }; switch_increment()
-	:: atomic { HAS_MORE }; read_feed()
+	:: atomic { hold -> hold = false; holds = true }
+	:: atomic { HAS_MORE && !no_room && !holds }; read_feed()
 	:: atomic { synced < written && !IS_BROKEN }; sync_now(failed); failed = false
 	od
 }
@@ -301,12 +310,55 @@ inline rewrite()
 	write_base()
 }
 
+/* The increment goes on at the moment of the base. */
+inline use_increment()
+{
+	atomic { cached = moment; on_disk = moment; hole = false; in_manifest = true };
+	atomic { written = moment }
+}
+
+#define COMPLETE(n) (moment <= n || complete[n])
+
+/* rewrite_of_moment(): the cut waits for changes that have begun before it. */
+inline rewrite_of_moment()
+{
+#ifdef HOLD_AT_ONCE /* in the middle of a round */
+	atomic { holds = true };
+#else
+	atomic { hold = true };
+	atomic { holds };
+#endif
+	atomic { mends = damages; moment = head };
+	atomic { COMPLETE(0) && COMPLETE(1) && COMPLETE(2) && COMPLETE(3) };
+	sync_now(failed);
+	if
+	:: failed -> failed = false
+	:: else ->
+#ifdef USE_UNSYNCED /* the consumer goes on before the base is in force */
+		atomic { other_log = IN_FORCE; in_manifest = false };
+		atomic { written = moment };
+		sync_now(failed);
+		failed = false;
+#endif
+		atomic { other_log = moment; in_manifest = false };
+		use_increment();
+		atomic {
+			waits_for_base = false;
+			mended = mends;
+			damaged = IS_BROKEN
+		}
+	fi;
+	moment = 0;
+	atomic { holds = false }
+}
+
 proctype rewriter() provided (alive)
 {
-	byte to, dirty;
+	byte to, dirty, moment;
 	bool failed;
 
 end:	do
+	:: atomic { no_room && HAS_MORE }; rewrite_of_moment()
 	:: atomic { rewrites -> rewrites-- }; rewrite()
 	:: atomic { IS_BROKEN || waits_for_base }; rewrite()
 	od
@@ -319,6 +371,8 @@ inline resume()
 	d_step {
 		syncing = false;
 		switching = false;
+		hold = false;
+		holds = false;
 		late = false;
 		written = cached;
 		synced = 0;
@@ -393,6 +447,9 @@ init {
 #endif
 #ifdef LATE
 		run disk_is_late();
+#endif
+#ifdef FULL
+		run disk_is_full();
 #endif
 #ifdef WAITAOF
 		run waitaof();
