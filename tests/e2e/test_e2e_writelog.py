@@ -539,7 +539,7 @@ def lazy_fs(tmp_path):
 
 @pytest.mark.seconds(900)
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
-def test_power_cuts_with_lazyfs(xkvd, lazy_fs, fsync):
+def test_power_cuts_with_lazyfs(lazy_fs, xkvd, fsync):
     """One after the other, each at any moment of a load, in a rewrite or not."""
     d = xkvd(*OPTIONS, "--appendfsync", fsync, run=False)
     d.dir = lazy_fs.directory
