@@ -94,7 +94,7 @@ static const struct directive table[] = {
 	{ "tls-cluster", &type_fixed, 0, "no", 0, 0, 0, NULL, "no", "there is no cluster bus" },
 	{ "http-port", &type_number, AT(http_port), "0", 0, 65535, PROTECTED, NULL, "PORT",
 	  "HTTP port of a console, /metrics, /healthz and /readyz; 0: none" },
-	{ "http-bind", &type_string, AT(http_bind), "127.0.0.1", 1, 63, PROTECTED, NULL, "ADDRESS",
+	{ "http-bind", &type_address, AT(http_bind), "127.0.0.1", 1, 63, PROTECTED, NULL, "ADDRESS",
 	  "address for http-port; whoever reaches it may read the metrics" },
 	{ "http-tls", &type_flag, AT(http_tls), "no", 0, 0, PROTECTED, no_yes, "no|yes",
 	  "TLS at http-port, with tls-cert-file and tls-key-file" },

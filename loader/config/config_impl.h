@@ -42,7 +42,7 @@ struct config_type {
 
 extern const struct config_type type_number, type_octal, type_signed, type_size, type_share,
 	type_string, type_interface, type_file_name, type_choice, type_flag, type_fixed,
-	type_addresses, type_save_rules, type_prefixes, type_token, type_output_limit,
+	type_address, type_addresses, type_save_rules, type_prefixes, type_token, type_output_limit,
 	type_tolerated, type_cluster, type_events, type_patterns, type_schedule;
 
 struct directive {

@@ -537,6 +537,21 @@ static bool is_address(const char *word)
 	return !word[len] && inet_pton(AF_INET, text, &any) == 1;
 }
 
+static int address_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			 char **words, struct sink *err)
+{
+	if (!is_address(words[0]) || strchr(words[0], '*'))
+		return bad(err, "%s: \"%s\" is not an IPv4 or IPv6 address", d->name, words[0]);
+	return string_parse(b, d, n, words, err);
+}
+
+const struct config_type type_address = {
+	.parse = address_parse,
+	.format = string_format,
+	.copy = string_copy,
+	.release = string_release,
+};
+
 static void bind_release(struct config *cfg, const struct directive *d)
 {
 	while (cfg->bind_count)

@@ -411,6 +411,10 @@ def test_addresses(server):
                      (["--port", "7000", "--http-port", "7000"], "must not be the same")):
         done = run(BUILD / "xkvd", "--http-port", "7001", *bad, check=False, timeout=10)
         assert done.returncode == 1 and why in done.stderr
+    for bad in "localhost", "*", "1.2.3", "":
+        done = run(BUILD / "xkvd", "--http-bind", bad, "--check-config", "/dev/null", check=False,
+                   timeout=10)
+        assert done.returncode == 1 and f'http-bind: "{bad}" is not' in done.stderr, bad
 
 
 # --- many, slow and malicious ---
