@@ -803,9 +803,13 @@ static unsigned int commands_run(struct caller *c)
 
 static void refuse_long(struct caller *c)
 {
+	const struct server *s = c->srv;
+
 	client_skip_begin(c);
-	reply_error(reply_now(c), "ERR an argument is longer than proto-max-bulk-len (%llu bytes)",
-		    (unsigned long long)c->srv->cfg->proto_max_bulk_len);
+	reply_error(reply_now(c), "ERR an argument is longer than %s (%llu bytes)",
+		    s->longest < s->cfg->proto_max_bulk_len ? "maxmemory-clients allows"
+							    : "proto-max-bulk-len",
+		    (unsigned long long)s->longest);
 	transaction_of(c)->failed |= c->session.multi;
 	client_skip_end(c);
 }

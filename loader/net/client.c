@@ -35,7 +35,8 @@
 #define WAITING_INPUT_MAX (4 << 20) /* bytes */
 #define UNAUTH_INPUT_MAX  (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
 /* least value of maxmemory-clients in bytes, if it is a percentage */
-#define SHARE_LEAST (64ULL << 20)
+#define SHARE_LEAST   (64ULL << 20)
+#define ARGUMENT_REST (1ULL << 20) /* of maxmemory-clients, for all that is not one argument */
 /* between two looks at how much memory is left */
 #define LOOK_NS	   100000000
 #define LOOK_BYTES (1 << 20)
@@ -139,8 +140,7 @@ static void run_command(struct client *c)
 /* Executes one command.  False if there is none, or none may be executed. */
 static bool execute_one(struct client *c)
 {
-	struct resp_limits limits = { c->caller.srv->cfg->proto_max_bulk_len,
-				      caller_needs_auth(&c->caller) };
+	struct resp_limits limits = { c->caller.srv->longest, caller_needs_auth(&c->caller) };
 
 	switch (resp_parse(&c->stream.parser, stream_command(&c->stream),
 			   stream_pending(&c->stream), &limits)) {
@@ -291,6 +291,15 @@ static uint64_t configured_limit(const struct server *s)
 		return share->bytes ? share->bytes : UINT64_MAX;
 	limit = whole / 100 * share->percent;
 	return limit > SHARE_LEAST ? limit : SHARE_LEAST;
+}
+
+void clients_limit_arguments(struct server *s)
+{
+	uint64_t limit = configured_limit(s), most = s->cfg->proto_max_bulk_len;
+
+	if (limit > 2 * ARGUMENT_REST)
+		limit -= ARGUMENT_REST;
+	s->longest = limit < most ? limit : most;
 }
 
 uint64_t server_spare_memory(const struct server *s)

@@ -85,6 +85,11 @@ void client_end_round(struct client *c);
  * returns free memory to the system.
  */
 void clients_tend_memory(struct worker *w);
+/*
+ * Sets server.longest, by the configuration: proto-max-bulk-len, or what fits in maxmemory-clients.
+ * A client would be closed in the middle of a longer argument, and not know why.
+ */
+void clients_limit_arguments(struct server *s);
 /* Returns all free memory to the system. */
 void clients_trim_memory(struct worker *w);
 /* Sends each client as much as possible without waiting. */

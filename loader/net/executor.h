@@ -38,7 +38,7 @@ struct executor {
 	 */
 	unsigned int (*run)(struct caller *c);
 	/*
-	 * Replies to a command with an argument longer than proto-max-bulk-len, which was not kept.
+	 * Replies to a command with an argument longer than server.longest, which was not kept.
 	 */
 	void (*refuse_long)(struct caller *c);
 	/* Continues an unfinished command while worker_slice_left(); returns as run(). */

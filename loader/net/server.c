@@ -270,6 +270,7 @@ static void put_into_force(struct server *s, const struct config *next)
 {
 	s->cfg = next;
 	store_append_limit(s->store, next->proto_max_bulk_len);
+	clients_limit_arguments(s);
 	s->opt.adopt(s->opt.config_arg, next); /* frees the one before */
 }
 
@@ -492,6 +493,7 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	s->opt.executor->start(s);
 	s->started = monotonic_seconds();
 	s->memory_whole = memory_whole();
+	clients_limit_arguments(s);
 	for (size_t i = 0; i < sizeof(s->run_id) - 1; i++)
 		s->run_id[i] = "0123456789abcdef"[arc4random_uniform(16)];
 	return s;

@@ -240,6 +240,22 @@ def greedy(daemon, name, data=b"PING\r\n" * 100_000):
     return c
 
 
+def test_argument_that_no_client_may_hold(tmp_path):
+    """It is refused by name, where its client would be closed in the middle of it."""
+    daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--maxmemory-clients", "24mb")
+    with daemon.connect() as c:
+        most = 23 << 20
+        assert c.call("SET", "k", b"x" * most) == b"+OK\r\n"
+        refused = b"-ERR an argument is longer than maxmemory-clients allows (%d bytes)\r\n"
+        assert c.call("SET", "k", b"x" * (most + 1)) == refused % most
+        assert c.call("STRLEN", "k") == b":%d\r\n" % most
+        for limit, is_right in (("200mb", b"+OK\r\n"), ("16mb", refused % (15 << 20)),
+                                ("0", b"+OK\r\n")):
+            assert c.call("CONFIG", "SET", "maxmemory-clients", limit) == b"+OK\r\n"
+            assert c.call("SET", "k", b"x" * (most + 1)) == is_right
+    assert daemon.stop() == 0
+
+
 def test_memory_of_clients_has_a_limit(tmp_path):
     """Those that take most go, others do not notice; what they took goes back to the system."""
     daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--maxmemory-clients", "24mb")
