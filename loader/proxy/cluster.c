@@ -65,10 +65,14 @@ struct node *cluster_owner(struct proxy *x, const void *key, size_t len)
 
 bool cluster_moves(struct proxy *x, const void *key, size_t len)
 {
-	unsigned int slot = x->cluster.is_one ? cluster_slot(key, len) : 0;
-	uint8_t moving = x->cluster.asking[slot / 8];
+	unsigned int slot;
 	struct node *n;
+	uint8_t moving;
 
+	if (!x->cluster.is_one)
+		return false;
+	slot = cluster_slot(key, len);
+	moving = x->cluster.asking[slot / 8];
 	LIST_FOREACH(n, &x->nodes, each)
 	if (n->up)
 		moving |= n->moving[slot / 8];
