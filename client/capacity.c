@@ -260,9 +260,7 @@ int cmd_capacity(struct cli *c, int argc, struct word *argv)
 
 	for (int i = 1; i < argc; i += 2)
 		if (i + 1 == argc || !take_word(&p, argv[i].data, argv[i + 1].data))
-			return usage_error(
-				c, "capacity --keys N [--key-size B|B-B] [--value-size B|B-B] "
-				   "[--max-keys N] [--rate N] [--cpus N]");
+			return usage_error(c, command_usage("capacity"));
 	if (!p.keys)
 		return fail(c, EXIT_USAGE, "capacity: --keys N is needed, from 1 to %llu",
 			    KEYS_MOST);

@@ -5,6 +5,7 @@
  *   xkv.c       options, environment; runs one command or the prompt
  *   prompt.c    reads lines: the prompt with its history, or a script on standard input
  *   complete.c  completion at the prompt
+ *   usage.c     what may come next in a command, by its usage
  *   commands.c  the table of commands, and the commands over UDP (libxkv)
  *   admin.c     the commands over TCP: stats, save, watch
  *   slow.c      over TCP, too: slowlog, latency
@@ -95,6 +96,14 @@ int command_help(const char *name);
 const char *command_name(size_t i);
 /* NULL: there is no such command. */
 const char *command_usage(const char *name);
+
+/* ---- usage.c ---- */
+
+/* A word that may come next: as it is (literal), or a name of it, like KEY. */
+typedef void may_fn(const char *word, size_t len, bool literal);
+
+/* Calls `may` for all that may follow `n` words behind the command of this usage. */
+void usage_next(const char *usage, int n, const struct word *words, may_fn *may);
 
 /* ---- complete.c ---- */
 

@@ -920,7 +920,7 @@ static const struct command commands[] = {
 	{ "events", 0, 3, cmd_events, "events [PATTERN] [--from POSITION]",
 	  "print changes of keys as they happen, a JSON object each; see -r and -n (over TCP)" },
 	{ "capacity", 2, 12, cmd_capacity,
-	  "capacity --keys N [--key-size B|B-B] [--value-size B|B-B] [--max-keys N] [--rate N] [--cpus N]",
+	  "capacity --keys N [--key-size SIZE] [--value-size SIZE] [--max-keys N] [--rate N] [--cpus N]",
 	  "print what so many keys of such sizes take: memory, CPUs, queues" },
 	{ "doctor", 0, 4, cmd_doctor, "doctor [INTERFACE] [--json] [--from DIR]",
 	  "say what of this machine, its network card and its xkvd is in the way (root)" },

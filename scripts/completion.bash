@@ -7,7 +7,7 @@
 
 # The argument of an option, as --help names it: FILE, or yes|no; nothing if it has none.
 _xkv_argument() {
-	grep -oE -e "(^|[ ,;(])$2 [A-Za-z0-9|:,._-]+" <<<"$1" | head -n 1 |
+	grep -oE -e "(^|[][ ,;(|])$2 [A-Za-z0-9|:,._-]+" <<<"$1" | head -n 1 |
 		sed "s/^.*$2 //; s/[,.:]*$//"
 }
 
@@ -68,6 +68,8 @@ _xkv_complete() {
 		[[ -z $(_xkv_argument "$help" "${COMP_WORDS[i]}") ]] || i=$((i + 1))
 	done
 	argument=
+	[[ ${program##*/} != xkv || ! $command ]] ||
+		help+=$'\n'$("$program" help "$command" 2>/dev/null)
 	[[ $previous != -* ]] || argument=$(_xkv_argument "$help" "$previous")
 	if [[ $argument ]]; then
 		_xkv_offer _xkv_values "$argument" "$current"
