@@ -198,7 +198,7 @@ static bool ice_queues(const struct patient *p, struct finding *f)
 }
 
 static const struct driver drivers[] = {
-	{ "veth", 3520, MAY_STAY, MAY_STAY, NULL },
+	{ "veth", 3506, MAY_STAY, MAY_STAY, NULL },
 	{ "virtio_net", 3506, REFUSES_FIXED, REFUSES_FIXED, virtio_queues },
 	{ "mlx5_core", 3498, REFUSES, REFUSES, numbered_queues },
 	{ "mlx4_en", 3498, MAY_STAY, MAY_STAY, NULL },

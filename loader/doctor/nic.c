@@ -33,21 +33,30 @@ static const struct {
 	[NIC_TX_CHECKSUM] = { "tx-checksum-ip-generic", "tx-checksum-ip-generic" },
 };
 
-/* Does a counter of this name tell of packets that were lost on the way to the program? */
-static bool tells_of_loss(const char *name)
+static bool has_word(const char *name, const char *const *words)
 {
-	static const char *const words[] = { "out_of_buffer", "discard",   "missed",
-					     "no_buf",	      "no_dma",	   "dropped",
-					     "_drops",	      "crc_error", "allowance_exceeded",
-					     "xdp_tx_full",   "alloc_fail" };
-
-	/* packets that an XDP program has dropped are none that were lost */
-	if (strstr(name, "xdp_drop"))
-		return false;
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		if (strstr(name, words[i]))
+	for (; *words; words++)
+		if (strstr(name, *words))
 			return true;
 	return false;
+}
+
+/* Does a counter of this name tell of packets that were lost on the way to or from the program? */
+static bool tells_of_loss(const char *name)
+{
+	static const char *const losses[] = { "out_of_buffer", "discard",   "missed",
+					      "no_buf",	       "no_dma",    "dropped",
+					      "_drops",	       "crc_error", "allowance_exceeded",
+					      "xdp_tx_full",   "xdp_full",  "alloc_fail",
+					      "drop_cnt",      NULL };
+	/*
+	 * What a program has dropped was not lost; of bnxt the bytes of what it has discarded, and
+	 * interrupts; of mlx5 frames to others.
+	 */
+	static const char *const others[] = { "xdp_drop", "bytes", "missed_irqs", "steer_missed",
+					      NULL };
+
+	return has_word(name, losses) && !has_word(name, others);
 }
 
 static void note_statistic(void *arg, const char *name, uint64_t n)

@@ -275,6 +275,10 @@ CASES = {
                      "rx_missed_errors", ""),
     "bnxt losses": ({STATISTICS: "     [0]: rx_discards: 66666666"}, "losses", "warning",
                     "[0]: rx_discards", ""),
+    "gve losses": ({STATISTICS: "     rx_queue_drop_cnt[0]: 55555555"}, "losses", "warning",
+                   "rx_queue_drop_cnt[0]", ""),
+    "mlx5 redirects lost": ({STATISTICS: "     tx_xdp_full: 44444444"}, "losses", "warning",
+                            "tx_xdp_full", ""),
     # LRO and HW-GRO, driver by driver
     "mlx5 LRO": (driver("mlx5_core", large_receive_offload="on"), "lro", "bad", "refuses",
                  "ethtool -K eth0 lro off"),
@@ -290,6 +294,7 @@ CASES = {
                        f"{name} takes at most {limit}", "mtu 1500")
        for name, limit, more in (
            ("ice", 3046, {}), ("i40e", 3046, {}), ("ixgbe", 3050, {}), ("bnxt_en", 3502, {}),
+           ("veth", 3506, driver("veth", tx_checksum_ip_generic="off")),
            ("ena", 3498, channels(8, 16)), ("virtio_net", 3506, channels(8, 16)),
            ("gve", 2032, channels(0, 0, rx=8, tx=8, most_each=16)))},
     # queues, driver by driver
@@ -369,6 +374,9 @@ HEALTHY = {
                    "2: eth0: mtu 1500 xdp\\ prog/xdp id 9 name xdp_dispatcher"},
     "deferral": {f"{NET}/gro_flush_timeout": "20000", f"{NET}/napi_defer_hard_irqs": "2"},
     "few losses": {STATISTICS: "     rx_out_of_buffer: 8000000"},
+    "frames to others": {STATISTICS: "     rx_steer_missed_packets: 99999999"},
+    "bytes and interrupts": {STATISTICS: "     rx_discard_bytes_cos0: 99999999\n"
+                                         "     [0]: missed_irqs: 99999999"},
     "no swap": {"proc/meminfo": "SwapTotal:  0 kB\nSwapFree:  0 kB"},
     "virtio's interrupts are its parent's": {
         **{f"{NET}/device/msi_irqs/{90 + i}": None for i in range(8)},
