@@ -50,7 +50,7 @@ static bool check_attached(const struct patient *p, struct finding *f)
 	if (!strcmp(mode, "native"))
 		return say(f, GOOD, "%s, native", config(p, "interface"));
 	say(f, !strcmp(mode, "generic") ? WARNING : BAD, "%s, %s", config(p, "interface"), mode);
-	return mend(f, "xkv doctor %s    # says what is in the way", config(p, "interface"));
+	return mend(f, "journalctl -u xkvd -p warning    # the points above, or this, say why");
 }
 
 static bool check_upstream(const struct patient *p, struct finding *f)

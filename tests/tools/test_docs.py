@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: once
 """
-The documentation: links, columns, the directives, and the clients of docs/clients.md on a test bed.
+The documentation: links, columns, the directives, the commands that a person on call is told to
+run, and the clients of docs/clients.md on a test bed.
 """
 import re
 import subprocess
@@ -11,8 +12,10 @@ from types import ModuleType
 
 import metrics
 import pytest
-from conftest import ROOT, SERVER, run
+from conftest import BUILD, ROOT, SERVER, run
+from respserver import RESPD, UnixDaemon
 
+pytest_plugins = ["respserver"]
 COLUMNS = 100
 PAGES = sorted(ROOT / name for name in subprocess.run(
     ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT,
@@ -62,6 +65,90 @@ def test_columns(page):
 @pytest.mark.parametrize("picture", sorted((ROOT / "docs/figures").glob("*.svg")), ids=name_of)
 def test_every_picture_is_shown(picture):
     assert any(f"figures/{picture.name})" in read(page) for page in PAGES)
+
+
+# ---- commands --------------------------------------------------------------------------------
+
+ON_CALL = [ROOT / "docs" / name for name in
+           ("runbooks.md", "operations.md", "tuning.md", "capacity.md", "deployments.md")]
+OPTION = re.compile(r"(?<!\S)--?[a-z][\w-]*")
+
+
+def commands(page, program):
+    """The words of each command of this program that the page shows, in its text or in a block."""
+    text = read(page).replace("\\\n", " ")
+    spans = re.findall(r"`([^`]+)`", without_code(text)) + re.findall(r"^    (\S.*)$", text, re.M)
+    for span in spans:
+        for part in re.split(r" && | \|\|? |; |\s#\s", span.replace("\n", " ")):
+            words = re.sub(r"^(sudo |timeout \d+ )*", "", part).split()
+            if words[:1] == [program] and not re.search(r"\.\.\.", part):
+                yield words
+
+
+def words_of_command(words, with_argument):
+    """Those from the command on: behind options, of which some have an argument."""
+    while words and words[0][0] == "-":
+        words = words[2 if words[0] in with_argument else 1:]
+    return words
+
+
+@pytest.fixture(scope="module", name="server")
+def something_to_ask(tmp_path_factory, no_process_stays):
+    daemon = UnixDaemon(RESPD, tmp_path_factory.mktemp("respd"))
+    yield daemon
+    assert daemon.stop() == 0
+
+
+@pytest.fixture(scope="module", name="usages")
+def usages_of_xkv():
+    names = re.findall(r"^  (\w+) ", run(BUILD / "xkv", "help").stdout, re.M)
+    return {name: run(BUILD / "xkv", "help", name).stdout.split("\n", 1)[0] for name in names}
+
+
+@pytest.mark.parametrize("page", ON_CALL, ids=name_of)
+def test_commands_of_xkv(page, usages):
+    """There are such commands, and such options of them."""
+    help_ = run(BUILD / "xkv", "--help").stdout
+    with_argument = re.findall(r"(--?[a-z][\w-]*) [A-Z]", help_)
+    for words in commands(page, "xkv"):
+        called = words_of_command(words[1:], with_argument)
+        before = words[1:len(words) - len(called)]
+        assert all(option in OPTION.findall(help_) for option in before if option[0] == "-"), words
+        assert not called or called[0].rstrip(",.:") in usages, words
+        for option in OPTION.findall(" ".join(called)):
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", usages[called[0]]), words
+
+
+@pytest.mark.parametrize("program", ["xkvd", "xkv-bench", "xkv-snapshot"])
+def test_options_of_programs(program):
+    at = ROOT / "scripts" if program == "xkv-snapshot" else BUILD
+    known = set(OPTION.findall(re.sub(r"[],;()[]", " ", run(at / program, "--help").stdout)))
+    for page in ON_CALL:
+        for words in commands(page, program):
+            assert set(OPTION.findall(" ".join(words))) <= known, words
+
+
+@pytest.mark.parametrize("page", ON_CALL, ids=name_of)
+def test_commands_of_redis_cli(page, server):
+    """There are such commands; those of runbooks are executed."""
+    with_argument = "-h -p -s -n -r --user --pass --cacert --cert --key".split()
+    with server.connect() as c:
+        for words in commands(page, "redis-cli"):
+            called = words_of_command(words[1:], with_argument)
+            names = called[:1], ["|".join(called[:2])]
+            assert not called or any(c.call("COMMAND", "INFO", *n) != [None] for n in names), words
+    for words in commands(page, "redis-cli") if page.name == "runbooks.md" else []:
+        said = run("redis-cli", "-s", server.path, *words[1:]).stdout
+        assert not re.search("unknown|syntax|number of arg|invalid", said.lower()), said
+
+
+def test_names_in_runbooks():
+    """Each name_with_underscores is one of xkvd: a field of INFO, a metric."""
+    sources = "".join(read(path) for path in (ROOT / "loader").rglob("*.c"))
+    names = re.findall(r"`([a-z]+_[a-z_]+)`", read(ON_CALL[0]))
+    assert len(names) > 10
+    for name in names:
+        assert re.search(rf'"{name}\b', sources), name
 
 
 # ---- directives ------------------------------------------------------------------------------
