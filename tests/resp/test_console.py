@@ -293,6 +293,129 @@ def test_in_a_browser(daemon, own, browser, scheme):
     assert not browser.get_log("browser")[1:]  # the password that was wrong
 
 
+# What a person on call has: a phone, a keyboard, a screen reader.
+
+CONTRAST = """
+const light = c => { const [r, g, b] = c.map(v => (v /= 255) <= 0.04045 ? v / 12.92
+    : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+const parts = css => css.match(/[\\d.]+/g).map(Number);
+const behind = e => { for (; e; e = e.parentElement) {
+    const c = parts(getComputedStyle(e).backgroundColor);
+    if (c.length < 4 || c[3] === 1) return c; } return [255, 255, 255]; };
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
+const elements = new Set(document.querySelectorAll("input"));
+while (texts.nextNode())
+    if (texts.currentNode.data.trim() && texts.currentNode.parentElement.checkVisibility())
+        elements.add(texts.currentNode.parentElement);
+for (const e of elements) {
+    if (e.tagName === "SCRIPT" || !e.checkVisibility()) continue;
+    const [a, b] = [light(parts(getComputedStyle(e).color)), light(behind(e))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    found.push([ratio, e.outerHTML.slice(0, 100)]);
+}
+return found;
+"""
+CONTROLS = "a[href], button, input, select, textarea"
+FOCUSED = """
+const e = document.activeElement, s = getComputedStyle(e);
+return [e === document.body ? null : e, s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0,
+        e.outerHTML.slice(0, 100)];
+"""
+
+
+def check_width(browser):
+    wide, window, out = browser.execute_script("""
+        const wide = document.documentElement.scrollWidth, window = innerWidth;
+        return [wide, window, [...document.querySelectorAll("body *")].filter(e =>
+            e.checkVisibility() && !e.closest(".scroll") && e.getBoundingClientRect().right > window
+        ).map(e => e.outerHTML.slice(0, 100))]""")
+    assert wide <= window == 360 and not out, (wide, out)
+    cut = browser.execute_script("""
+        return [...document.querySelectorAll(".scroll")].filter(e =>
+            e.scrollWidth > e.clientWidth && e.tabIndex < 0).map(e => e.outerHTML.slice(0, 100))""")
+    assert not cut, "these scroll, but not by the keyboard"
+
+
+def check_keyboard(browser):
+    """Tab reaches each control that is shown, once, and one sees where it is."""
+    from selenium.webdriver.common.keys import Keys  # noqa: PLC0415
+    reached = []
+    for _ in range(100):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        element, visible, text = browser.execute_script(FOCUSED)
+        if element is None:  # the end of the page; the next is its beginning
+            continue
+        if element in reached:
+            break
+        assert visible, text
+        reached.append(element)
+    for control in browser.find_elements("css selector", CONTROLS):
+        assert control in reached or not control.is_displayed(), control.get_attribute("outerHTML")
+
+
+def check_names(browser):
+    """The accessibility tree has a name for all that a screen reader stops at."""
+    nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    roles = {}
+    for node in nodes:
+        role = node.get("role", {}).get("value")
+        if not node["ignored"] and role in {
+                "button", "textbox", "spinbutton", "table", "meter", "image", "img", "region",
+                "list", "heading", "columnheader", "rowheader", "RootWebArea"}:
+            roles.setdefault(role, []).append(node.get("name", {}).get("value", ""))
+    for role, names in roles.items():
+        assert all(names), (role, names)
+    for role in "table", "region", "button":
+        assert len(set(roles[role])) == len(roles[role]), (role, roles[role])
+    assert len(roles["table"]) >= 8 and roles["RootWebArea"][0].startswith("xkv")
+
+
+def check_contrast(browser):
+    found = browser.execute_script(CONTRAST)
+    assert len(found) > 50
+    assert not [(ratio, text) for ratio, text in found if ratio < 4.5]
+
+
+def check_all(browser):
+    check_width(browser)
+    check_keyboard(browser)
+    check_names(browser)
+    check_contrast(browser)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_for_everybody(daemon, own, browser, scheme):
+    """At 360 pixels, by keyboard, with a screen reader, in both schemes, signed in or not."""
+    def text(css):
+        return browser.find_element("css selector", css).text
+
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
+        {"name": "prefers-color-scheme", "value": scheme}]})
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": False})
+    own.call("SET", "r:" + "long" * 100, "x" * 1000)
+    with load(daemon):
+        browser.get(f"http://127.0.0.1:{daemon.web}/")
+        wait_for(lambda: "set" in text("#commands") and "ready" in text("#state"), "figures")
+        wait_for(lambda: text("#findings"), "the findings")
+        check_all(browser)
+        browser.find_element("css selector", "[name=password]").send_keys("x\n")
+        wait_for(lambda: "Signed in as default" in text("#answer"), "to be signed in")
+        browser.switch_to.active_element.send_keys("r:" + "long" * 100 + "\n")
+        wait_for(lambda: "xxx" in text("#answer"), "the key")
+        check_all(browser)
+        for name in "hot", "slow", "clients", "doctor":
+            browser.find_element("css selector", f"[data-list={name}]").send_keys("\n")
+            wait_for(lambda n=name: browser.find_elements("css selector", f"#answer [data-of={n}]"),
+                     name)
+            assert browser.switch_to.active_element.get_attribute("data-list") == name
+            check_all(browser)
+        browser.find_element("css selector", "#out").send_keys("\n")
+        wait_for(lambda: "Signed out" in text("#answer"), "to be signed out")
+        assert browser.switch_to.active_element.get_attribute("name") == "user"
+
+
 # with TLS --------------------------------------------------------------------------------------
 
 
