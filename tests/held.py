@@ -19,12 +19,10 @@ HOLD = r"""
 #include <unistd.h>
 
 /*
- * While XKV_HOLD is there, a file whose name ends with XKV_HELD is read but to its middle, when it
- * is read for the second time.
+ * While XKV_HOLD is there, a file whose name ends with XKV_HELD is read but to its middle.
  */
 static void wait_for_it(int fd, long at)
 {
-	static int times;
 	char link[64], path[PATH_MAX];
 	const char *held = getenv("XKV_HELD"), *hold = getenv("XKV_HOLD");
 	ssize_t len;
@@ -36,8 +34,7 @@ static void wait_for_it(int fd, long at)
 	path[len] = 0;
 	if (strcmp(path + len - strlen(held), held))
 		return;
-	times += at == 0;
-	while (times > 1 && at > 500000 && !access(hold, F_OK))
+	while (at > 500000 && !access(hold, F_OK))
 		usleep(1000);
 }
 

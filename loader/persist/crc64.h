@@ -8,5 +8,7 @@
 
 /* The checksum of `len` more bytes after those that gave `crc` (0 at the start).  Thread safe. */
 uint64_t crc64(uint64_t crc, const void *data, size_t len);
+/* What crc64() is where the CPU has no instruction for it. */
+uint64_t crc64_by_table(uint64_t crc, const void *data, size_t len);
 
 #endif

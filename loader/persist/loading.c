@@ -5,10 +5,9 @@
 
 #include "util/clock.h"
 
-#define PASSES 2
-
 static struct {
 	_Atomic uint64_t bytes, read; /* the latter in all passes */
+	atomic_uint passes;
 	_Atomic uint64_t began_ns;
 	_Atomic time_t start;
 	atomic_bool stop;
@@ -18,8 +17,15 @@ void loading_begin(uint64_t bytes)
 {
 	atomic_store(&state.bytes, bytes);
 	atomic_store(&state.read, 0);
+	atomic_store(&state.passes, 1);
 	atomic_store(&state.start, time(NULL));
 	atomic_store(&state.began_ns, monotonic_ns());
+}
+
+void loading_again(void)
+{
+	atomic_store(&state.read, 0);
+	atomic_store(&state.passes, 2);
 }
 
 bool loading_goes_on(uint64_t bytes)
@@ -40,7 +46,9 @@ bool loading_is_stopped(void)
 
 void loading_status(struct loading_info *out)
 {
-	uint64_t began = atomic_load(&state.began_ns), loaded = atomic_load(&state.read) / PASSES;
+	unsigned int passes = atomic_load(&state.passes);
+	uint64_t began = atomic_load(&state.began_ns);
+	uint64_t loaded = atomic_load(&state.read) / (passes ? passes : 1);
 
 	out->bytes = atomic_load(&state.bytes);
 	/* a file may grow, and some bytes are read again */

@@ -12,13 +12,15 @@
 
 struct loading_info {
 	time_t start;
-	uint64_t bytes, loaded; /* of all files; the latter counts a pass of two as a half */
+	uint64_t bytes, loaded; /* of all files; the latter counts a pass of several as a part */
 	double seconds;		/* since the start */
 	double left;		/* seconds, as it goes; 1 if nothing is known yet, as in Redis */
 };
 
-/* Files of so many bytes are read twice: to check them, and to load them. */
+/* Files of so many bytes are read and loaded. */
 void loading_begin(uint64_t bytes);
+/* They are read anew, in two passes: one that checks them, and one that sets keys. */
+void loading_again(void);
 /* So many bytes more were read.  False: the load has to end, with -EINTR. */
 bool loading_goes_on(uint64_t bytes);
 /* Has the load end soon. */

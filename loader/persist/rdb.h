@@ -64,7 +64,7 @@ uint64_t rdb_written(const struct rdb_writer *w);
 
 /*
  * Reading.  The reader checks the file while it reads it, but the checksum is at the end: a caller
- * that must not use keys of a damaged file reads it twice.
+ * that must not use keys of a damaged file removes them, or reads it twice.
  */
 struct rdb_key {
 	const void *key; /* key and value are valid during the call only */

@@ -36,7 +36,11 @@ struct libraries {
 	unsigned int count;
 };
 
-enum pass { PASS_CHECK, PASS_SET, PASS_END };
+/*
+ * Most files are whole, and the first pass sets their keys.  Where it meets anything that is to be
+ * refused or repaired, what it has set is removed, and the files are read as if it had not been.
+ */
+enum pass { PASS_FIRST, PASS_CHECK, PASS_SET, PASS_END };
 
 struct replay {
 	const struct replay_place *place;
@@ -157,7 +161,7 @@ static bool is_number(const struct aof_arg *arg, int64_t *number)
 
 static bool sets(const struct replay *r)
 {
-	return r->pass == PASS_SET;
+	return r->pass == PASS_FIRST || r->pass == PASS_SET;
 }
 
 static int run_op(struct replay *r, const struct store_op *op)
@@ -557,7 +561,7 @@ static int read_rdb(struct replay *r, int fd)
 static int cut_off(struct replay *r, int fd, const struct aof_report *rep)
 {
 	if (r->pass != PASS_CHECK)
-		return 0;
+		return r->pass == PASS_FIRST ? -EBADMSG : 0;
 	log_warning("%s/%s, offset %" PRIu64 ": %s: what is behind offset %" PRIu64 " is cut off",
 		    r->place->path, r->name, rep->offset, rep->text, rep->valid);
 	if (!ftruncate(fd, (off_t)rep->valid) && !fsync(fd))
@@ -574,7 +578,7 @@ static int read_commands(struct replay *r, int fd, bool last)
 
 	r->before = (struct replay_tail){ rep.valid, r->sum };
 	r->end.foreign = rep.foreign;
-	if (rep.foreign && r->pass == PASS_CHECK)
+	if (rep.foreign && (r->pass == PASS_FIRST || r->pass == PASS_CHECK))
 		log_notice("%s/%s: what is behind offset %" PRIu64
 			   " was added by another server, without checksums",
 			   r->place->path, r->name, rep.foreign);
@@ -660,13 +664,29 @@ static int set_keys(struct replay *r, struct store *st)
 
 	if (ret)
 		return ret;
-	r->pass = PASS_SET;
 	store_clock_stop(st);
 	ret = read_files(r);
 	store_swaps_end(st); /* nobody else uses the store yet: once is enough */
 	store_clock(st);
 	fill_end(&r->fill);
 	return ret ? ret : libraries_use(&r->libraries);
+}
+
+/* Sets no key before all files were read. */
+static int check_and_set(struct replay *r, struct store *st)
+{
+	int ret = fill_remove_rest(st, r->err, r->err_len);
+
+	if (ret)
+		return ret;
+	*r->err = '\0';
+	loading_again();
+	r->pass = PASS_CHECK;
+	ret = read_files(r);
+	if (ret)
+		return ret;
+	r->pass = PASS_SET;
+	return set_keys(r, st);
 }
 
 static void begin_loading(const struct replay_place *place)
@@ -686,7 +706,7 @@ int replay_load(const struct replay_place *place, struct store *st, const struct
 {
 	struct replay r = { .place = place,
 			    .cfg = cfg,
-			    .pass = PASS_CHECK,
+			    .pass = PASS_FIRST,
 			    .databases = cfg->databases,
 			    .err = err,
 			    .err_len = err_len };
@@ -694,9 +714,9 @@ int replay_load(const struct replay_place *place, struct store *st, const struct
 
 	*err = '\0';
 	begin_loading(place);
-	ret = read_files(&r);
-	if (!ret)
-		ret = set_keys(&r, st);
+	ret = set_keys(&r, st);
+	if (ret && !loading_is_stopped())
+		ret = check_and_set(&r, st);
 	libraries_free(&r.libraries);
 	if (ret && !*err)
 		snprintf(err, err_len, "%s: %s", place->path, strerror(-ret));

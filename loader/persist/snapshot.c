@@ -817,12 +817,18 @@ void snapshot_count_from(const struct store *st)
 
 /* ---- loading ---- */
 
+/*
+ * Most files are whole, and the first pass sets their keys.  Where it meets anything that is to be
+ * refused or kept aside, what it has set is removed, and the file is read as if it had not been.
+ */
+enum load_pass { LOAD_FIRST, LOAD_CHECK, LOAD_SET };
+
 /* The state of one pass over the file. */
 struct load {
 	struct store *st;
 	const struct config *cfg;
 	struct fill fill;
-	bool sets; /* false: check the file only */
+	enum load_pass pass;
 	const char *path;
 	int64_t now; /* Unix time in milliseconds */
 	uint64_t keys;
@@ -872,7 +878,7 @@ static int load_key(void *arg, const struct rdb_key *k)
 		load->expired++;
 		return 0;
 	}
-	if (load->sets)
+	if (load->pass != LOAD_CHECK)
 		return set_key(load, k);
 	load->keys++;
 	return 0;
@@ -890,11 +896,13 @@ static int load_other(void *arg, const struct rdb_misfit *o)
 		load->expired++;
 		return 0;
 	}
+	if (load->pass == LOAD_FIRST)
+		return -ECANCELED;
 	if (load->others++ == 0) {
 		load->other_at = o->offset;
 		snprintf(load->other, sizeof(load->other), "%s", o->what);
 	}
-	if (load->sets && load->others <= OTHERS_LOGGED)
+	if (load->pass == LOAD_SET && load->others <= OTHERS_LOGGED)
 		log_warning("%s, offset %" PRIu64 ": skipped: %s", load->path, o->offset, o->what);
 	return 0;
 }
@@ -903,7 +911,7 @@ static int load_function(void *arg, const void *text, size_t len)
 {
 	struct load *load = arg;
 
-	return load->sets ? add_function(&load->functions, text, len) : 0;
+	return load->pass == LOAD_CHECK ? 0 : add_function(&load->functions, text, len);
 }
 
 static int snapshot_read_file(struct load *load, int fd)
@@ -922,7 +930,7 @@ static int snapshot_read_file(struct load *load, int fd)
 		snprintf(load->err, load->err_len,
 			 "%s, offset %" PRIu64 ": %s; put a good copy in its place", load->path,
 			 rep.offset, rep.text);
-	if (!ret && !load->sets && !rep.checksummed)
+	if (!ret && load->pass != LOAD_SET && !rep.checksummed)
 		log_notice("%s has no checksum: damage inside values would not be noticed",
 			   load->path);
 	return ret;
@@ -960,9 +968,10 @@ static int keep_original(const struct load *load)
 static int check_file(const struct load *job, int fd, enum rdb_other policy)
 {
 	struct load load = *job;
-	uint64_t max = store_max_keys(load.st);
-	int ret = snapshot_read_file(&load, fd);
+	int ret;
 
+	load.pass = LOAD_CHECK;
+	ret = snapshot_read_file(&load, fd);
 	if (ret)
 		return ret;
 	if (load.others && policy == RDB_OTHER_REFUSE) {
@@ -972,16 +981,13 @@ static int check_file(const struct load *job, int fd, enum rdb_other policy)
 			 load.path, load.other_at, load.other, load.others);
 		return -ENOTSUP;
 	}
-	if (load.keys > max)
-		log_warning("%s has %" PRIu64 " keys, and the index was made for %" PRIu64
-			    ": look-ups in it take longer; raise max-keys",
-			    load.path, load.keys, max);
 	return load.others ? keep_original(&load) : 0;
 }
 
 static void log_loaded(const struct load *load)
 {
 	uint64_t limit = load->cfg->maxmemory, used = store_memory(load->st);
+	uint64_t max = store_max_keys(load->st);
 
 	log_notice("%s: %" PRIu64 " keys loaded, %" PRIu64 " had expired, %" PRIu64 " skipped",
 		   load->path, load->keys, load->expired, load->others);
@@ -991,30 +997,61 @@ static void log_loaded(const struct load *load)
 	if (load->twice)
 		log_warning("%s: %" PRIu64 " keys are there more than once: the first one counts",
 			    load->path, load->twice);
+	if (load->keys > max)
+		log_warning("%s has %" PRIu64 " keys, and the index was made for %" PRIu64
+			    ": look-ups in it take longer; raise max-keys",
+			    load->path, load->keys, max);
 	if (limit && used > limit)
 		log_warning("%s takes %" PRIu64 " MiB, and maxmemory is %" PRIu64
 			    " MiB: writes that need memory are refused, or evict; raise maxmemory",
 			    load->path, used >> 20, limit >> 20);
 }
 
-static int load_file(struct load *load, int fd, enum rdb_other policy)
+/* One pass that sets keys. */
+static int set_keys(struct load *load, int fd)
 {
-	int ret = check_file(load, fd, policy);
-
+	int ret = fill_begin(&load->fill, load->st, load->cfg, load->err, load->err_len);
 	if (ret)
 		return ret;
-	ret = fill_begin(&load->fill, load->st, load->cfg, load->err, load->err_len);
-	if (ret)
-		return ret;
-	load->sets = true;
 	ret = snapshot_read_file(load, fd);
 	if (!ret && fill_wait(&load->fill))
 		ret = fail_fill(load);
 	fill_end(&load->fill);
-	if (ret)
-		return ret;
 	load->twice = load->fill.refused;
 	load->keys -= load->twice;
+	return ret;
+}
+
+/* Sets no key before all of the file was read. */
+static int check_and_set(struct load *load, int fd, enum rdb_other policy)
+{
+	int ret = fill_remove_rest(load->st, load->err, load->err_len);
+
+	if (ret)
+		return ret;
+	*load->err = '\0';
+	loading_again();
+	ret = check_file(load, fd, policy);
+	if (ret)
+		return ret;
+	load->pass = LOAD_SET;
+	return set_keys(load, fd);
+}
+
+static int load_file(struct load *load, int fd, enum rdb_other policy)
+{
+	struct load first = *load; /* with LOAD_FIRST */
+	int ret = set_keys(&first, fd);
+
+	if (!ret) {
+		*load = first;
+	} else {
+		free(first.functions.bytes);
+		if (!loading_is_stopped())
+			ret = check_and_set(load, fd, policy);
+	}
+	if (ret)
+		return ret;
 	log_loaded(load);
 	snapshot_count_from(load->st);
 	return 0;

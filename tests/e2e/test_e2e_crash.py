@@ -211,16 +211,14 @@ def position(pid):
 
 
 def start_to_load(d, big_file, part):
-    """Starts, and waits until it has read this part of the file again, and so set its keys.
+    """Starts, and waits until it has read this part of the file, and so set its keys.
 
     False if that was not seen in time."""
     shutil.copy(big_file, d.dir / "dump.rdb")
     wanted = part * big_file.stat().st_size
     d.start(wait=False)
-    before = now = position(d.process.pid)
-    while before <= now and "keys loaded" not in d.log() and d.process.poll() is None:
-        before, now = now, position(d.process.pid)  # the first time, it checks the file
-    while -1 < now < wanted:
+    now = -1
+    while now < wanted and "keys loaded" not in d.log() and d.process.poll() is None:
         now = position(d.process.pid)
     return now >= wanted
 

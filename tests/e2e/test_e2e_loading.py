@@ -57,7 +57,7 @@ def test_not_ready_before_it_is_loaded(held):
     info = d.redis().info()
     assert info["loading"] == 1 and info["xkv_attached"] == 0 and info["xkv_mode"] == "none"
     wait_for(lambda: d.redis().info().get("db0") and
-             d.redis().info()["loading_loaded_perc"] > 70, 20, "the middle")
+             d.redis().info()["loading_loaded_perc"] > 50, 20, "the middle")
     assert get("/readyz") == "loading\n 503"
     assert get("/healthz").endswith(" 200")
     figures = get("/metrics").removesuffix(" 200")

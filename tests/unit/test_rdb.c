@@ -121,7 +121,7 @@ static uint64_t crc64_bit_by_bit(uint64_t crc, const uint8_t *p, size_t len)
 
 static void test_crc64(void **state)
 {
-	uint8_t data[300];
+	uint8_t data[700];
 
 	assert_true(crc64(0, "123456789", 9) == 0xe9c6d914c4b8d9caULL);
 	assert_true(crc64(0, "", 0) == 0);
@@ -132,6 +132,7 @@ static void test_crc64(void **state)
 			uint64_t want = crc64_bit_by_bit(0, data + from, len);
 
 			assert_true(crc64(0, data + from, len) == want);
+			assert_true(crc64_by_table(0, data + from, len) == want);
 			assert_true(crc64(crc64(0, data + from, len / 3), data + from + len / 3,
 					  len - len / 3) == want);
 		}
