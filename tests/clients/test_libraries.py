@@ -54,8 +54,12 @@ def node_clients(tmp_path_factory):
     return node(tmp_path_factory.mktemp("js"), "js", "ioredis")
 
 
+@contextlib.contextmanager
 def server(store, place, mode):
-    return store(place, *(("--cluster-enabled", "emulated") if mode == "cluster" else ()))
+    """go-redis waits for 3 s: less than a start may take on a busy machine after it listens."""
+    with store(place, *(("--cluster-enabled", "emulated") if mode == "cluster" else ())) as daemon:
+        wait_for(lambda: "ready to accept" in daemon.log(), "the server to serve")
+        yield daemon
 
 
 def passed(argv, daemon, mode, pattern):
