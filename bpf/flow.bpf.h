@@ -349,6 +349,31 @@ static __always_inline void note_up(struct xkv_flow *f, const struct segment *s)
 
 /* ---- from the kernel --------------------------------------------------------- */
 
+/* Each address of a socket is read at its place: the verifier refuses a pointer to either one. */
+static __always_inline bool is_same(__u32 a, __u32 b)
+{
+	barrier_var(a);
+	return a == b;
+}
+
+/*
+ * Has the sender's socket the ports and addresses of the segment?  Behind NAT on this host
+ * (REDIRECT) a connection may have on the wire those of another one's socket, which has the flow.
+ */
+static __always_inline bool is_flow_of(const struct bpf_sock *sk, const struct segment *s)
+{
+	const __u32 *client = (const __u32 *)s->key.client, *server = (const __u32 *)s->key.server;
+
+	if (sk->dst_port != s->key.client_port || bpf_htons(sk->src_port) != s->key.server_port)
+		return false;
+	if (s->ip4)
+		return is_same(sk->dst_ip4, client[0]) && is_same(sk->src_ip4, server[0]);
+	return is_same(sk->dst_ip6[0], client[0]) && is_same(sk->dst_ip6[1], client[1]) &&
+	       is_same(sk->dst_ip6[2], client[2]) && is_same(sk->dst_ip6[3], client[3]) &&
+	       is_same(sk->src_ip6[0], server[0]) && is_same(sk->src_ip6[1], server[1]) &&
+	       is_same(sk->src_ip6[2], server[2]) && is_same(sk->src_ip6[3], server[3]);
+}
+
 /*
  * The first segment that the kernel sends shows its numbers, and how many bytes were sent before.
  */
@@ -362,7 +387,7 @@ static __always_inline void flow_begin(struct xkv_flow *f, struct __sk_buff *skb
 	if (!sk)
 		return;
 	sk = bpf_sk_fullsock(sk);
-	if (!sk)
+	if (!sk || !is_flow_of(sk, s))
 		return;
 	tp = bpf_tcp_sock(sk);
 	if (!tp || s->flags & (TCP_FIN | TCP_RST))

@@ -569,6 +569,36 @@ def test_what_the_kernel_repeats_is_acknowledged_at_once(xkvd, mode):
         p.finish()
 
 
+@pytest.mark.skipif(not shutil.which("iptables"), reason="iptables is missing")
+def test_a_port_that_is_redirected(xkvd):
+    """
+    On the wire its connections have other ports than their sockets.  Those that another connection
+    has there are not theirs: each is in the same state, but in a database of its own.
+    """
+    d = xkvd(*ON)
+    redirect = ("PREROUTING", "-t", "nat", "-p", "tcp", "--dport", "16379", "-j", "REDIRECT",
+                "--to-ports", "6379")
+    d.bed.run("server", "iptables", "-A", *redirect)
+    with contextlib.ExitStack() as ends:
+        ends.callback(lambda: d.bed.run("server", "iptables", "-D", *redirect))
+        pair, own = [], ("", 0)
+        for port in 16379, 6379:
+            sock = d.bed.socket("client", kind=socket.SOCK_STREAM)
+            pair.append(Connection(sock))
+            ends.callback(pair[-1].close)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(own)
+            sock.connect((SERVER, port))
+            own = sock.getsockname()
+        for db, c in enumerate(pair):
+            warm(c)
+            assert c.ask("SELECT", db) == b"+OK\r\n"
+            assert c.ask("SET", "db", db) == b"+OK\r\n"
+        for _ in range(20):
+            for db in 1, 0:
+                assert pair[db].ask("GET", "db") == bulk(b"%d" % db)
+
+
 DEVICES = {"client": "xkv1", "server": "xkv0"}
 
 
