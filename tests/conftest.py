@@ -814,7 +814,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "undriven(why): not with the driver answering (driven.sh)")
     config.addinivalue_line("markers", "long: only `make check-long` runs this case")
     config.addinivalue_line("markers",
-                            "sanitized: `make check` runs this case with sanitizers, too")
+                            "sanitized: `make check` runs this case with sanitizers")
+    config.addinivalue_line("markers", "plain: and this one without, too")
 
 
 @pytest.hookimpl(hookwrapper=True)

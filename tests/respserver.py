@@ -18,7 +18,7 @@ from pathlib import Path
 
 import conftest
 import pytest
-from conftest import BUILD, FIRST, PREFIX, check_store, free_port, in_long, stores
+from conftest import BUILD, FIRST, PREFIX, check_store, free_port, stores
 
 redis = pytest.importorskip("redis")
 
@@ -264,7 +264,10 @@ def in_memory(place, *options):
     assert "Sanitizer" not in daemon.log(), daemon.log()
 
 
-@pytest.fixture(scope="module", params=["memory", "kernel" if FIRST else in_long("kernel")])
+IN_KERNEL = pytest.mark.plain if FIRST else pytest.mark.long
+
+
+@pytest.fixture(scope="module", params=["memory", pytest.param("kernel", marks=IN_KERNEL)])
 def store(request, no_process_stays):
     """
     Makes daemons on one kind of store.  Sanitizers do not see into the kernel's: what they see of

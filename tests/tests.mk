@@ -119,8 +119,8 @@ check-fast: setup
 
 check check-long: setup
 	@scripts/require.sh tools
-	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests \
-		$(if $(filter check,$@),sanitize-check,sanitize)
+	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all \
+		$(if $(filter check,$@),unseen sanitize-check,tests sanitize)
 	@tests/run --tier $(@:check-%=%) $(if $(CI),--again) --build $(BUILD) --build $(BUILD)/san; \
 		status=$$?; $(give_back); exit $$status
 	@[ $@ = check ] || $(MAKE) --no-print-directory threads driven tsan linear model fuzz soak \
@@ -169,11 +169,16 @@ sanitize sanitize-check:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san GUARDS=1 SAN='$(SAN_FLAGS)' \
 		CFLAGS='-O1 -g1 -Wno-format-truncation' $(SANITIZED)
 
-# Without UNSEEN of tests/run: the programs of packet/ no sanitizer sees, and bench/ is no server.
-.PHONY: seen
+# What of `tests` it runs without: UNSEEN of tests/run, since the programs of packet/ no sanitizer
+# sees, and bench/ is no server; and what tests start.
+.PHONY: seen unseen
 UNSEEN := tests/packet/% tests/bench/%
+programs = $(addprefix $(BUILD)/tests/,$(basename $(notdir $(1))))
 seen: $(addprefix $(BUILD)/,xkvd xkv libxkv.so pass.bpf.o) \
-	$(addprefix $(BUILD)/tests/,$(basename $(notdir $(filter-out $(UNSEEN),$(TEST_MAIN)))))
+	$(call programs,$(filter-out $(UNSEEN),$(TEST_MAIN)))
+unseen: $(BUILD)/tests/e2e/filters.bpf.o $(call programs,$(filter $(UNSEEN),$(TEST_MAIN)) \
+	$(shell grep -l '^/\* tests/run: plain' $(TEST_MAIN)) \
+	$(foreach main,$(TEST_MAIN),$(if $(filter test_%,$(notdir $(main))),,$(main))))
 
 # The tests of RESP once more, on servers with several threads.
 .PHONY: threads

@@ -15,7 +15,7 @@ import xml.etree.ElementTree as ElementTree
 from types import SimpleNamespace
 
 import pytest
-from conftest import BUILD, ROOT, run, wait_for
+from conftest import BUILD, ROOT, in_long, run, wait_for
 
 pytest.importorskip("matplotlib", reason="no matplotlib: run 'sudo scripts/setup.sh test'")
 # at the end: its redis.py must not hide the client library
@@ -660,7 +660,7 @@ def test_a_run_on_an_interface(bed, tmp_path, docs):
         assert point["rate"][0] > 0 and point["busy"][0] > 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, in_long(signal.SIGTERM)])
 @pytest.mark.usefixtures("privileged")
 def test_an_interrupted_run_leaves_nothing(tmp_path, docs, number):
     before = leftovers()

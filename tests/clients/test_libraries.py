@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import BUILD, ROOT, download, run
+from conftest import BUILD, ROOT, download, in_long, run
 from respserver import Daemon, in_kernel, in_memory, wait_for
 
 pytest_plugins = ["respserver"]
@@ -77,13 +77,20 @@ def passed(argv, daemon, mode, pattern):
     return len(re.findall(pattern, said, re.MULTILINE))
 
 
+# resp/ asks both stores what a library may ask for.
+ON_THE_KERNEL = pytest.mark.parametrize("store", ["kernel", in_long("memory")], indirect=True,
+                                        scope="module")
+
+
 # So many tests there are for a server alone and for one that emulates a cluster.
+@ON_THE_KERNEL
 @pytest.mark.parametrize("mode, count", [("alone", 12), ("cluster", 1)])
 def test_go(go_clients, store, tmp_path, mode, count):
     with server(store, tmp_path, mode) as daemon:
         assert passed(go_clients, daemon, mode, r"^--- PASS: ") == count
 
 
+@ON_THE_KERNEL
 @pytest.mark.parametrize("mode, count", [("alone", 14), ("cluster", 2)])
 def test_node(node_clients, store, tmp_path, mode, count):
     with server(store, tmp_path, mode) as daemon:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import redis as redis_py
-from conftest import BUILD, PREFIX, SERVER, run, wait_for
+from conftest import BUILD, PREFIX, SERVER, in_long, run, wait_for
 
 
 def attached(bed):
@@ -256,7 +256,8 @@ def damages(good):
             "text": b"this is not a snapshot at all\n" * 3}
 
 
-@pytest.mark.parametrize("kind", damages(b"x" * 100))
+@pytest.mark.parametrize("kind", [
+    "flipped", "truncated", "empty", in_long("no checksum"), in_long("future"), in_long("text")])
 def test_a_damaged_snapshot(bed, xkvd, good_file, kind):
     """Refused with the position of the damage, file unchanged; a good file loads afterwards."""
     d = xkvd("--save", "", run=False)

@@ -249,7 +249,7 @@ def test_killed_while_it_loads(xkvd, big_file, part):
         assert udp.get(b"key:%d" % (KEYS - 1)).value == b"%0100d" % (KEYS - 1)
 
 
-@pytest.mark.parametrize("then", ["other", "none", "damaged"])
+@pytest.mark.parametrize("then", ["other", in_long("none"), "damaged"])
 def test_what_a_killed_load_leaves_is_no_data(xkvd_alone, big_file, other_file, then):
     """The next start has another file, none, or one that it sets aside."""
     d = xkvd_alone("--save", "", "--start-empty", "yes", run=False)
@@ -317,7 +317,8 @@ def test_a_store_that_has_lost_its_configuration_is_no_remains(bed, xkvd, missin
     assert "adopted the store" in d.log() and d.redis().get("key") == b"value"
 
 
-@pytest.mark.parametrize("names", [["xkv_txn"], ["xkv_batch"], ["xkv_txn", "xkv_batch"]])
+@pytest.mark.parametrize("names", [
+    in_long(["xkv_txn"]), ["xkv_batch"], ["xkv_txn", "xkv_batch"]])
 def test_a_store_without_its_scratch(xkvd, names):
     """What was in hand is found, while clients over UDP go on: `xkv check` has nothing to say."""
     d = xkvd("--save", "")

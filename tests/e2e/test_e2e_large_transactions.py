@@ -311,7 +311,7 @@ def test_keyspace_events(xkvd_alone):
 
 
 @pytest.mark.parametrize("after_ms", [
-    in_long(40), 80, in_long(120), 160, in_long(200), 250, in_long(300), 400])
+    in_long(40), 80, in_long(120), in_long(160), in_long(200), 250, in_long(300), in_long(400)])
 def test_killed_in_the_middle(xkvd_alone, after_ms):
     """All keys have the new value, or none; the store is whole, and goes on."""
     d = xkvd_alone("--save", "", "--max-keys", "200000")

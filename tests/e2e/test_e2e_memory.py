@@ -417,7 +417,8 @@ def steady(d, seconds=4, most=40):
     return last
 
 
-@pytest.mark.parametrize("size", [in_long(700_000), MB])  # two per page, and one per page
+@pytest.mark.long
+@pytest.mark.parametrize("size", [700_000, MB])  # two per page, and one per page
 def test_overwrites_of_large_values_need_no_new_pages(xkvd, size):
     """
     An overwrite takes a slot before it frees one. That slot stays in the class, however few slots

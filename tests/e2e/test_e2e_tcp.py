@@ -624,7 +624,7 @@ def offload(d, state):
             d.bed.run(side, "ethtool", "-K", device, feature, state, check=False)
 
 
-@pytest.mark.parametrize("most", [65536, 190000])
+@pytest.mark.parametrize("most", [in_long(65536), 190000])
 @pytest.mark.parametrize("mode, host", [("native", SERVER), ("generic", SERVER6)])
 def test_segments_that_no_card_has_made(xkvd, mode, host, most):
     """
@@ -1020,8 +1020,9 @@ SECONDS = int(os.environ.get("XKV_TCP_SECONDS") or (300 if LONG else 4))
 
 @pytest.mark.seconds(SECONDS + 175)
 @pytest.mark.parametrize("host, harm, mode", [
-    (SERVER, {}, "auto"), (SERVER6, {}, "auto"), (SERVER, HARM, "auto"), (SERVER6, HARM, "auto"),
-    (SERVER, HARM, "generic")], ids=["4", "6", "4-harmed", "6-harmed", "4-harmed-generic"])
+    (SERVER, {}, "auto"), in_long(SERVER6, {}, "auto"), in_long(SERVER, HARM, "auto"),
+    (SERVER6, HARM, "auto"), (SERVER, HARM, "generic")],
+    ids=["4", "6", "4-harmed", "6-harmed", "4-harmed-generic"])
 def test_any_network(xkvd, host, harm, mode):
     """
     Each reply is right, each increment is executed once, and nobody hangs; on a network that is

@@ -20,7 +20,7 @@ from pathlib import Path
 import proto
 import pytest
 import redis as redis_py
-from conftest import BUILD, FIRST, LONG, SERVER, Working, in_long, run, wait_for
+from conftest import BUILD, LONG, SERVER, Working, in_long, run, wait_for
 
 pytestmark = pytest.mark.seconds(120)
 
@@ -365,7 +365,6 @@ def killed_while_upgraded(d, draw):
         d.process.wait()
 
 
-@pytest.mark.sanitized
 @pytest.mark.seconds(2400 if LONG else 170)
 @pytest.mark.parametrize("fsync", ["everysec", "always"])
 def test_killed_under_load(xkvd, fsync):
@@ -380,7 +379,7 @@ def test_killed_under_load(xkvd, fsync):
     if fsync == "always":
         ways.insert(1, killed_while_it_loads)
     with Writers(d, reboots=fsync == "always") as writers:
-        for i in range(500 if LONG else 2 if not FIRST else 4 if fsync == "everysec" else 3):
+        for i in range(500 if LONG else 4 if fsync == "everysec" else 3):
             time.sleep(0.05 + draw.random() * 0.3)
             ways[i % len(ways)](d, draw)
             time.sleep(draw.random() * 0.2)  # XDP goes on
@@ -1062,7 +1061,7 @@ class Waits:
         return self.reply
 
 
-@pytest.mark.parametrize("fsync, threads", [("everysec", "1"), ("always", "2")])
+@pytest.mark.parametrize("fsync, threads", [in_long("everysec", "1"), ("always", "2")])
 def test_a_disk_that_is_late(xkvd, fsync, threads):
     """A power cut would take two seconds at most: then writes wait, and reads do not."""
     d = xkvd(*OPTIONS, "--appendfsync", fsync, "--io-threads", threads)
@@ -1359,7 +1358,7 @@ def waits(d, client, *args):
     return time.monotonic() - since, reply
 
 
-@pytest.mark.parametrize("fsync", ["no", "everysec", "always"])
+@pytest.mark.parametrize("fsync", ["no", in_long("everysec"), "always"])
 def test_waitaof_has_the_disk_sync_at_once(xkvd_alone, fsync):
     d = xkvd_alone(*OPTIONS, "--appendfsync", fsync, "--io-threads", "2")
     clients = [d.redis(socket_timeout=10) for _ in range(4)]
@@ -1673,7 +1672,8 @@ def test_a_log_of_another_store_is_not_replaced(xkvd_alone, tmp_path):
     assert d.wait() == 1 and "it belonged to another one" in d.log()
 
 
-@pytest.mark.parametrize("until", ["%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ"])
+@pytest.mark.parametrize("until", [
+    "%Y-%m-%d %H:%M:%S", in_long("%Y-%m-%dT%H:%M:%S"), "%Y-%m-%dT%H:%M:%SZ"])
 def test_forms_of_a_time(tmp_path, until):
     """And the log of a stock Redis, whose base is of one moment."""
     with stock(tmp_path, "--aof-timestamp-enabled", "yes") as client_of:

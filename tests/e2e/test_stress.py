@@ -16,7 +16,7 @@ import time
 
 import conftest
 import pytest
-from conftest import BUILD, FIRST, LONG, report_of, wait_for
+from conftest import BUILD, FIRST, LONG, in_long, report_of, wait_for
 from mutant import build_mutant
 
 # The first of the builds under test gets the whole minute, in `make check-long`.
@@ -74,6 +74,10 @@ def test_nothing_torn_foreign_or_stale(xkvd_both, tmp_path):
     assert abs(found["keys"] - daemon.redis().dbsize()) <= 3
 
 
+IN_BULKS = pytest.mark.parametrize("xkvd_both", ["in bulks", in_long("one by one")],
+                                   indirect=True)
+
+
 def check_crowd(daemon, tmp, *options):
     found, status, said = Stress(daemon, tmp, CROWD_SECONDS, *options).result(60)
     assert status == 0 and found["failures"] == 0, said
@@ -82,6 +86,7 @@ def check_crowd(daemon, tmp, *options):
     daemon.check_batched()
 
 
+@IN_BULKS
 @pytest.mark.seconds(90)
 def test_few_buckets(xkvd_both, tmp_path):
     """
@@ -90,6 +95,7 @@ def test_few_buckets(xkvd_both, tmp_path):
     check_crowd(xkvd_both(), tmp_path, "--buckets", 8)
 
 
+@IN_BULKS
 @pytest.mark.seconds(90)
 def test_few_fingerprints(xkvd_both, tmp_path):
     """The same with 16 fingerprints only: keys with the same tag stand side by side."""

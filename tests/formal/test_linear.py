@@ -397,7 +397,8 @@ def judge_transactions(linear, seconds):
 
 
 def least_transactions(seconds):
-    return ("-least-udp", int(100 * seconds), "-least-resp", int(100 * seconds))
+    """So many that there is each kind of them more often than judge_transactions() asks for."""
+    return ("-least-udp", int(400 * seconds), "-least-resp", int(400 * seconds))
 
 
 def test_transactions_are_serializable_while_xkvd_is_killed(xkvd_both, program, tmp_path):

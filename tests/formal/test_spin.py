@@ -333,23 +333,22 @@ CASES = SOUND + BROKEN
 
 # What `make check` takes: something of each model, in some seconds.  `make check-long` takes all.
 QUICK = {"OWN_LIST_ONLY",
-         "interrupted write", "order", "NO_SEQ_RECHECK",
+         "interrupted read", "order", "NO_SEQ_RECHECK",
          "NO_ENTRY_RECHECK",
          "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK",
          "feed", "feed, room for all", "IGNORE_LOG", "OFF_FIRST",
          "COMPARE_AND_EXCHANGE", "NO_SECOND_LOOK",
          "locks", "locks: NOT_BEHIND", "locks: KEEP_OWN", "locks: OWN_ONLY", "locks: NO_FLUSH",
          "TCP", "TCP: NO_POSITION", "TCP: NO_REPEAT",
-         "TCP, half a command", "TCP, a narrow path", "TCP: ADVANCE_FIRST", "TCP: PUBLISH_HALF",
+         "TCP, half a command", "TCP: ADVANCE_FIRST", "TCP: PUBLISH_HALF",
          "TCP: NO_TRIM", "TCP: QUOTED_AS_SENT", "close", "close: IGNORE_TIME_WAIT",
-         "two transactions", "transaction, interrupted", "transactions: NO_VALIDATION",
+         "transaction, interrupted", "transactions: NO_VALIDATION",
          "transactions: VALIDATE_FIRST", "transactions: NO_SLOT_LOCK",
          "transactions: NO_UNRESERVE", "transactions: NO_ODD_CHECK_AGAIN",
-         "blind transaction beside writes",
          "proxy, fills of others", "proxy: NO_LATER_FILL", "proxy: NO_COMMON_BARRIER",
          "proxy: NO_RAW_BARRIER",
          "proxy: NO_GUARD", "proxy: NO_BARRIER", "proxy: NO_EMPTYING",
-         "cluster", "cluster: NO_WAIT_FOR_MAP", "cluster: NO_EMPTYING_WHEN_REDIRECTED",
+         "cluster", "cluster: NO_WAIT_FOR_MAP",
          "cut, two changes", "cut: NO_WAIT_EARLIER", "cut: BUCKET_FIRST", "cut: NO_LATE",
          "log, killed", "log: POSITION_FIRST", "log: TRY_AGAIN", "log: FORGET_DAMAGE"}
 

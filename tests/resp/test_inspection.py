@@ -10,8 +10,8 @@ import time
 from collections import Counter
 
 import pytest
-from conftest import BUILD, FIRST, in_long, run
-from respserver import encode, in_kernel, in_memory, replies_test, wait_for
+from conftest import BUILD, run
+from respserver import IN_KERNEL, encode, in_kernel, in_memory, replies_test, wait_for
 
 pytest_plugins = ["respserver"]
 
@@ -270,7 +270,7 @@ def test_random_key_has_not_expired(own):
     assert {own.reply() for _ in range(20)} == {b"$4\r\nkept\r\n"}
 
 
-@pytest.mark.parametrize("make", [in_memory, in_kernel if FIRST else in_long(in_kernel)])
+@pytest.mark.parametrize("make", [in_memory, pytest.param(in_kernel, marks=IN_KERNEL)])
 def test_random_key_of_few_in_a_large_index(make, privileged, tmp_path):
     """The walk to the next keys is done in slices, and ends where it began."""
     options = ("--max-keys", "4000000") if make is in_kernel else ()

@@ -9,6 +9,7 @@ import os
 import re
 
 import pytest
+from conftest import in_long
 from respserver import WAIT, Connection, in_kernel
 
 pytest_plugins = ["respserver"]
@@ -83,10 +84,10 @@ def test_memory_is_given_back(own):
 
 # What is used, in MiB, and what makes several times as much garbage.
 @pytest.mark.parametrize("used, garbage", [
-    (150, "for i = 1, 400 do local s = ('y'):rep(1e6) .. i end"),
+    in_long(150, "for i = 1, 400 do local s = ('y'):rep(1e6) .. i end"),
     (120, "local s = ('y'):rep(30e6) for i = 1, 20 do local t = s .. i end"),
     (150, "for i = 1, 5e6 do local t = {i} end"),
-    (220, "for i = 1, 2e4 do local s = ('y'):rep(1e4) .. i end"),
+    in_long(220, "for i = 1, 2e4 do local s = ('y'):rep(1e4) .. i end"),
     (150, "coroutine.wrap(function() for i = 1, 400 do local s = ('y'):rep(1e6) .. i end end)()"),
     (150, "for i = 1, 200 do redis.call('ECHO', live[1] .. i) end"),
 ])

@@ -1721,6 +1721,7 @@ int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints
 """
 
 
+@pytest.mark.plain
 def test_lookup_keeps_nobody_waiting(behind, tmp_path, monkeypatch):
     if "san" in str(BUILD):
         pytest.skip("a sanitizer has to come first")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* tests/run: seconds 8 */
+/* tests/run: plain test_moment_beside_large_transactions */
 /*
  * The change feed: each change has its record, in order, none is lost, and what is read is what the
  * store was at that moment.

@@ -106,6 +106,11 @@ sum "1 passed, 1 failed, 0 skipped" 1 "what a sanitizer says is a failure"
 two_builds() {
 	program build/tests/test_two <<<$'#!/bin/sh\necho ok 1 - a'
 	program build/san/tests/test_two <<<$'#!/bin/sh\necho ok 1 - a'
+	program tests/test_part.c <<<'/* tests/run: plain some* */'
+	# shellcheck disable=SC2016 # for the inner shell
+	for b in build build/san; do
+		program $b/tests/test_part <<<$'#!/bin/sh\necho "ok 1 - part ${1:-all}"'
+	done
 	# shellcheck disable=SC2016 # for the inner shell
 	program tests/test_env.sh <<<'[[ $XKV_BUILD = */build || $XKV_BUILD = */build/san ]]'
 	program tests/test_once.sh <<<'# tests/run: once'
@@ -113,17 +118,32 @@ two_builds() {
 	program tests/resp/test_time.sh <<<'# tests/run: unsanitized'
 	program tests/e2e/test_far.sh <<<'exit 0'
 	program tests/e2e/test_chosen.py <<<$'import pytest\n@pytest.mark.sanitized\ndef test_a():\n    pass\n@pytest.mark.long\ndef test_b():\n    pass\ndef test_c():\n    pass'
+	program tests/resp/test_stores.py <<'END'
+import pytest
+@pytest.mark.plain
+def test_kernel():
+    pass
+def test_memory():
+    pass
+END
 }
 two_builds
 run --build build --build build/san
 grep -q 'san/test_chosen.py: test_a' "$TMP/out" || fail "the second build is named"
-sum "12 passed, 0 failed, 0 skipped" 0 "two builds, one sum: of the second a choice"
+grep -Eq ' test_(two|slow|env.sh|stores.py: test_memory)' "$TMP/out" &&
+	fail "what sanitizers see runs with them only"
+grep -q ' test_stores.py: test_kernel' "$TMP/out" || fail "what they do not see runs without"
+grep -q ' test_part: part some\*' "$TMP/out" || fail "of a C test a part"
+sum "13 passed, 0 failed, 0 skipped" 0 "two builds, one sum: of the second a choice"
+two_builds
+run --build build
+sum "11 passed, 0 failed, 0 skipped" 0 "one build runs all that has no mark long"
 two_builds
 run --tier fast --build build --build build/san
-sum "4 passed, 0 failed, 0 skipped" 0 "fast: one build, nothing slow, and nothing end to end"
+sum "7 passed, 0 failed, 0 skipped" 0 "fast: one build, nothing slow, and nothing end to end"
 two_builds
 run --tier long --build build --build build/san
-sum "17 passed, 0 failed, 0 skipped" 0 "long: everything on both"
+sum "23 passed, 0 failed, 0 skipped" 0 "long: everything on both"
 
 # Each notes when it begins and ends.
 # shellcheck disable=SC2016 # for the inner shell
