@@ -333,7 +333,7 @@ static bool check_hook(const struct patient *p, struct finding *f)
 	if (!nic->generic)
 		return say(f, GOOD, "xkv's (program %u), in the driver", nic->program);
 	say(f, WARNING, "xkv's (program %u), but in generic mode", nic->program);
-	return mend(f, "mend what is bad above, and restart xkvd");
+	return mend(f, "mend what else is bad, and restart xkvd");
 }
 
 static bool check_mtu(const struct patient *p, struct finding *f)

@@ -50,6 +50,8 @@ static bool check_attached(const struct patient *p, struct finding *f)
 	if (!strcmp(mode, "native"))
 		return say(f, GOOD, "%s, native", config(p, "interface"));
 	say(f, !strcmp(mode, "generic") ? WARNING : BAD, "%s, %s", config(p, "interface"), mode);
+	if (!strcmp(config(p, "mode"), "generic"))
+		return mend(f, "in xkvd.conf `mode auto`, and restart xkvd");
 	return mend(f, "journalctl -u xkvd -p warning    # the points above, or this, say why");
 }
 
@@ -198,7 +200,7 @@ static bool check_authority(const struct patient *p, struct finding *f)
 
 const struct check server_checks[] = {
 	{ "xkvd", check_server, "what it is set to could not be looked at" },
-	{ "attached", check_attached, "UDP goes through the stack to xkvd, which is slower" },
+	{ "attached", check_attached, "requests go through the kernel's stack, which is slower" },
 	{ "upstream", check_upstream, "what is not cached is passed to it" },
 	{ "persistence", check_persistence,
 	  "a reboot, or a failure of power, loses what is not saved" },

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import BUILD, SERVER, run
+from conftest import BUILD, SERVER, run, wait_for
 
 XKV = BUILD / "xkv"
 NET = "sys/class/net/eth0"
@@ -335,6 +335,8 @@ CASES = {
                    "journalctl -u xkvd"),
     "generic": (info(xkv_mode="generic"), "attached", "warning", "generic",
                 "journalctl -u xkvd"),
+    "generic as configured": ({**info(xkv_mode="generic"), **config(mode="generic")}, "attached",
+                              "warning", "generic", "mode auto"),
     "no upstream": (upstream(0, "Connection refused"), "upstream", "bad",
                     "db:6379: Connection refused", "xkv info upstream"),
     "no cache": (upstream(1, caches=0), "upstream", "warning", "nothing is cached", "journalctl"),
@@ -479,6 +481,14 @@ def record_live(bed, place):
     (tools / "xdp").write_text("basic redirect ndo-xmit", encoding="ascii")
 
 
+def ill(bed):
+    """{point: grade} of what is not good."""
+    found = json.loads(bed.run("server", XKV, "-h", SERVER, "--json", "doctor", "xkv0",
+                               check=False).stdout)
+    return {point["point"]: point["grade"] for point in found["points"]
+            if point["grade"] != "good"}
+
+
 @pytest.mark.sanitized
 def test_live(bed, xkvd, tmp_path):
     """On a veth with an xkvd: what ethtool's ioctls say is what ethtool prints."""
@@ -504,6 +514,24 @@ def test_live(bed, xkvd, tmp_path):
                                                   re.M)
     finally:
         bed.run("server", "ip", "link", "set", "dev", "xkv0", "up")
+
+
+def test_live_states(bed, xkvd):
+    """Caused by a command, and ended by the one that the point names."""
+    xkvd("--save", "3600 1")
+    well = ill(bed)
+    for cause, mend, wanted in [
+            ("ip link set dev xkv0 mtu 1400", "ip link set dev xkv0 mtu 1500", {"mtu": "warning"}),
+            ("ethtool -K xkv0 tx on", "ethtool -K xkv0 tx off", {"checksums": "warning"}),
+            (f"ip -force link set dev xkv0 xdpdrv obj {BUILD}/pass.bpf.o sec xdp",
+             "ip link set dev xkv0 xdp off", {"xdp-hook": "bad", "attached": "bad"})]:
+        assert not set(wanted) & set(well)
+        bed.run("server", *cause.split())
+        try:
+            wait_for(lambda state={**well, **wanted}: ill(bed) == state, 20, f"{wanted}")
+        finally:
+            bed.run("server", *mend.split())
+        wait_for(lambda: ill(bed) == well, 60, "all to be well again")
 
 
 def test_live_without_xkvd_and_without_rights(bed):
