@@ -29,21 +29,41 @@ static struct {
 	struct cli *c;
 	char *word[WORDS_MAX]; /* owned */
 	unsigned int count, given;
+	char *common;	       /* the beginning that all have, also those that are not kept */
+	bool cut;	       /* there may be more */
 	bool anything;	       /* a word that nobody can guess may stand here, too */
 	const char *raw;       /* the word as it is typed so far */
 	size_t raw_len, start; /* `start`: of its bytes libedit replaces those from here on */
 	char begin[WORD_MAX];  /* the same without quotes */
 } offered;
 
+static void note_common(const char *word, size_t len)
+{
+	size_t same = 0;
+
+	if (!offered.common) {
+		offered.common = strndup(word, len);
+		return;
+	}
+	while (same < len && offered.common[same] == word[same])
+		same++;
+	while (same && (offered.common[same] & 0xc0) == 0x80) /* within a character of UTF-8 */
+		same--;
+	offered.common[same] = 0;
+}
+
 /* `word` takes the place of what is typed, unless that is another way to write it. */
 static void offer(const char *word, size_t len)
 {
 	char *copy;
 
-	if (offered.count == WORDS_MAX || len < offered.start ||
+	if (len < offered.start ||
 	    (offered.start && strncmp(word, offered.raw, offered.start) != 0))
 		return;
-	copy = strndup(word + offered.start, len - offered.start);
+	word += offered.start;
+	len -= offered.start;
+	note_common(word, len);
+	copy = offered.count < WORDS_MAX ? strndup(word, len) : NULL;
 	if (copy)
 		offered.word[offered.count++] = copy;
 }
@@ -52,8 +72,10 @@ static void offer_nothing(void)
 {
 	while (offered.count)
 		free(offered.word[--offered.count]);
+	free(offered.common);
+	offered.common = NULL;
 	offered.given = 0;
-	offered.anything = false;
+	offered.anything = offered.cut = false;
 }
 
 static bool begins_with(const char *word, size_t len, const char *begin)
@@ -200,11 +222,12 @@ static void pattern_of(const char *begin, char *pattern)
 	strcpy(pattern, "*");
 }
 
-/* Offers the keys of a reply of SCAN.  False: there is nothing more to ask for. */
-static bool take_keys(const redisReply *reply, char *cursor, size_t room)
+/* Offers the keys of a reply of SCAN, and notes whether there are more. */
+static void take_keys(const redisReply *reply, char *cursor, size_t room)
 {
+	offered.cut = false;
 	if (reply->elements != 2 || !reply->element[0]->str)
-		return false;
+		return;
 	for (size_t i = 0; i < reply->element[1]->elements; i++) {
 		const redisReply *key = reply->element[1]->element[i];
 
@@ -212,7 +235,7 @@ static bool take_keys(const redisReply *reply, char *cursor, size_t room)
 			offer_quoted(key->str, key->len, false);
 	}
 	snprintf(cursor, room, "%s", reply->element[0]->str);
-	return strcmp(cursor, "0") != 0 && offered.count < WORDS_MAX;
+	offered.cut = strcmp(cursor, "0") != 0;
 }
 
 /* Offers the sections that INFO has, by their lines: "# Server". */
@@ -278,16 +301,16 @@ static void offer_keys(void)
 	struct tcp *tcp = ask_server(&c);
 	long long end = now_ms() + c.timeout_ms;
 	redisReply *reply;
-	bool more = true;
 	int err;
 
 	pattern_of(offered.begin, pattern);
-	while (tcp && more && now_ms() < end) {
-		reply = tcp_ask_words(&c, tcp, 6, words, &err);
-		more = reply && take_keys(reply, cursor, sizeof(cursor));
-		if (reply)
+	do {
+		reply = tcp ? tcp_ask_words(&c, tcp, 6, words, &err) : NULL;
+		if (reply) {
+			take_keys(reply, cursor, sizeof(cursor));
 			freeReplyObject(reply);
-	}
+		}
+	} while (reply && offered.cut && now_ms() < end);
 	if (tcp)
 		tcp_close(tcp);
 }
@@ -395,7 +418,7 @@ static void complete_behind(char *line)
 static char **complete(const char *text, int start, int end)
 {
 	size_t begin = begin_of_word(rl_line_buffer, (size_t)end);
-	char *line = strndup(rl_line_buffer, begin);
+	char *line = strndup(rl_line_buffer, begin), *common, **matches;
 
 	rl_attempted_completion_over = 1; /* without this, libedit would offer file names */
 	rl_completion_append_character = ' ';
@@ -404,7 +427,14 @@ static char **complete(const char *text, int start, int end)
 	if (line && understand(rl_line_buffer + begin, (size_t)end - begin))
 		complete_behind(line);
 	free(line);
-	return rl_completion_matches(text, next_word);
+	matches = rl_completion_matches(text, next_word);
+	/* more is not typed than what is common to all that there are */
+	common = matches && offered.common ? strdup(offered.cut ? text : offered.common) : NULL;
+	if (common) {
+		free(matches[0]);
+		matches[0] = common;
+	}
+	return matches;
 }
 
 void complete_at_prompt(struct cli *c)

@@ -9,8 +9,10 @@ import pty
 import re
 import select
 import shutil
+import socket
 import subprocess
 import termios
+import threading
 import time
 
 import pytest
@@ -152,7 +154,8 @@ def test_zsh_at_a_prompt(place):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, no_process_stays):
     daemon = UnixDaemon(RESPD, tmp_path_factory.mktemp("server"))
-    keys = ["café", "a b", "o\n", "*star", '"quoted', "one", *[f"user:{i}" for i in range(300)]]
+    keys = ["café", "a b", "o\n", "*star", '"quoted', "one", *[f"user:{i}" for i in range(300)],
+            *[f"dé{i}" for i in range(200)], "dè", *[f"many:{i}" for i in range(300)], "mast"]
     with daemon.connect() as c:
         c.call("MSET", *[word.encode() for key in keys for word in (key, "v")])
         c.call("ACL", "SETUSER", "blind", "on", "nopass", "~*", "+@all", "-scan")
@@ -163,7 +166,7 @@ def server(tmp_path_factory, no_process_stays):
 def at_prompt(server, place, keys, *options):
     """What is shown, and the line as it is in the history after Enter."""
     master, slave = pty.openpty()
-    argv = [str(BUILD / "xkv"), "-s", str(server.path), "--timeout", "20000", *options]
+    argv = [BUILD / "xkv", "--timeout", "20000", *(["-s", server.path] if server else []), *options]
     (place / ".xkv_history").unlink(missing_ok=True)
     with subprocess.Popen(argv, stdin=slave, stdout=slave, stderr=slave, cwd=place,
                           env={**environment(place), "TERM": "xterm"}) as xkv:
@@ -186,6 +189,8 @@ def at_prompt(server, place, keys, *options):
     ("get on\t", "get one "),
     ("get *\t", "get *star "),
     ("mget x on\t", "mget x one "),
+    ("get m\t", "get ma"),  # one of 301 keys is "mast"
+    ("get d\t", "get d"),  # what follows differs within a character
     ("mset a on\t", "mset a on"),
     ("mset a b on\tv", "mset a b one v"),
     ("set one v k\t", "set one v KEEPTTL "),
@@ -242,3 +247,23 @@ def test_keys_that_are_not_offered(server, place):
     for options in ["--user", "blind", "-a", "x"], ["-s", "/nowhere"]:
         shown, line = at_prompt(server, place, "get on\t", *options)
         assert line == "get on" and "No such file" not in shown and "NOPERM" not in shown
+
+
+def test_a_server_that_does_not_tell_all(place):
+    """What may not be the only key is not typed as if it were."""
+    def answer():
+        connection, _ = listener.accept()
+        with connection:
+            while connection.recv(65536):  # what else is asked for has no answer
+                connection.sendall(b"*2\r\n$1\r\n7\r\n*1\r\n$8\r\nuser:the\r\n")
+                connection.recv(65536)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place / "slow.sock"))
+        listener.listen()
+        listener.settimeout(WAIT)
+        thread = threading.Thread(target=answer)
+        thread.start()
+        options = ["-s", place / "slow.sock", "--timeout", "1000"]
+        assert at_prompt(None, place, "get us\t", *options)[1] == "get us"
+        thread.join()
