@@ -98,7 +98,7 @@ def test_each_command_and_option_is_offered(place):
     with_options = 0
     for command in commands:
         usage = run(BUILD / "xkv", "help", command).stdout.split("\n", 1)[0]
-        options = set(re.findall(r"[ \[|](--?[a-z][\w-]*)", usage))
+        options = set(re.findall(r"[] [|](--?[a-z][\w-]*)", usage))
         with_options += bool(options)
         assert options <= set(complete(place, "xkv", command, "-")), usage
     assert with_options > 2
@@ -106,6 +106,19 @@ def test_each_command_and_option_is_offered(place):
         text = run(place / "bin" / program, "--help").stdout
         options = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text))
         assert options == set(complete(place, program, "--")) and len(options) > 2, program
+
+
+def test_names_are_not_offered(place):
+    """What a usage calls KEY or COUNT is not typed so: usage.c and bash's functions know them."""
+    literal = {"EX", "PX", "EXAT", "PXAT", "KEEPTTL", "NX", "XX", "CAS", "GET"}
+    known = set(re.findall(r'"([A-Z]+)"', (ROOT / "client/usage.c").read_text()))
+    commands = re.findall(r"^  (\w+) ", run(BUILD / "xkv", "help").stdout, re.M)
+    usages = [run(BUILD / "xkv", "help", name).stdout.split("\n", 1)[0] for name in commands]
+    for usage in usages:
+        first = re.findall(r"(?:^\w+ |[[|])([A-Z]{2,})", usage)
+        assert set(first) <= known | literal and not known & literal, usage
+    offered = complete(place, "xkv", "set", "k", "v", "") + complete(place, "xkv", "incr", "k", "")
+    assert literal == {word for word in offered if word.isupper()}
 
 
 def read_until(fd, pattern):
