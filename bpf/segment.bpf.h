@@ -15,6 +15,7 @@
 #define TCP_RST	   0x04
 #define TCP_PSH	   0x08
 #define TCP_ACK	   0x10
+#define TCP_FLAGS  0xfff
 #define TCP_HEADER 20
 #define TCP_STAMPS 12 /* bytes of options, with their padding */
 /* No operation twice, then time stamps; as all stacks send them with data. */
@@ -51,9 +52,9 @@ struct segment {
 	__u32 urgent; /* pointer, whatever the flags */
 	__be32 stamp, echo;
 	__u8 to[ETH_ALEN], from[ETH_ALEN];
-	__u8 ip4;   /* else IPv6 */
-	__u8 parts; /* it is the first fragment of one */
-	__u8 flags;
+	__u16 flags; /* with the reserved bits */
+	__u8 ip4;    /* else IPv6 */
+	__u8 parts;  /* it is the first fragment of one */
 	__u8 stamps;
 	__u8 ecn_ce;
 };
@@ -142,7 +143,7 @@ static __always_inline bool parse_tcp(struct segment *s, const struct packet *p,
 	s->ack = bpf_ntohl(tcp->ack_seq);
 	s->window = bpf_ntohs(tcp->window);
 	s->urgent = bpf_ntohs(tcp->urg_ptr);
-	s->flags = ((__u8 *)tcp)[13];
+	s->flags = bpf_ntohs(((__be16 *)tcp)[6]) & TCP_FLAGS;
 	s->ecn_ce = p->ip4   ? (p->ip4->tos & 3) == ECN_CE
 		    : p->ip6 ? (p->ip6->flow_lbl[0] >> 4 & 3) == ECN_CE
 			     : 0;

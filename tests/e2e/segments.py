@@ -16,7 +16,7 @@ from respserver import encode
 
 PEER, PEER6 = "10.77.0.50", "fd77::50"
 SERVER_MAC, CLIENT_MAC = bytes.fromhex("020000770001"), bytes.fromhex("020000770002")
-FIN, SYN, RST, PSH, ACK, URG, ECE, CWR = (1 << bit for bit in range(8))
+FIN, SYN, RST, PSH, ACK, URG, ECE, CWR, AE = (1 << bit for bit in range(9))
 M32 = 0xFFFFFFFF
 CE = 3
 
@@ -161,7 +161,7 @@ class Peer:
         options = syn + options
         head = struct.pack("!HHIIBBHHH", self.port, 6379, (self.seq if seq is None else seq) & M32,
                            (self.ack if ack is None else ack) & M32 if flags & ACK else 0,
-                           (20 + len(options)) // 4 << 4, flags,
+                           (20 + len(options)) // 4 << 4 | flags >> 8, flags & 0xff,
                            self.window if window is None else window, 0, urgent) + options
         length = len(head) + len(data)
         check = proto.checksum(pseudo(self.own, self.server, length, 6) + head + data)

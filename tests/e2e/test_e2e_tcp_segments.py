@@ -8,7 +8,7 @@ import time
 import proto
 import pytest
 from conftest import wait_for
-from segments import (ACK, CE, CWR, ECE, FIN, M32, PEER, PEER6, PSH, RST, SYN, URG, Peer,
+from segments import (ACK, AE, CE, CWR, ECE, FIN, M32, PEER, PEER6, PSH, RST, SYN, URG, Peer,
                       neighbours, pseudo)
 from test_e2e_tcp import ON, bulk, connected, encode, figures
 
@@ -752,7 +752,7 @@ def test_out_of_order_before_it_is_known(peer, grown, kind):
 def test_flags_that_only_the_kernel_knows(peer, grown):
     p = peer()
     grown()
-    for flags in (ACK | CWR, PSH | ACK | ECE):
+    for flags in (ACK | CWR, PSH | ACK | ECE, PSH | ACK | AE):
         p.ask("GET", "k", flags=flags)
         p.expect(VALUE)
     p.send(encode("GET", "k"), ACK, options=b"\1\1\1\1")
