@@ -61,6 +61,7 @@ TCP_COPIES = ["REQUESTS=2", "COPIES=1", "EARLY=1"]
 TCP_BUSY = ["MOST=2", "BUSY=1"]
 TCP_HALF = ["HALF=1"]
 TCP_FRAGMENTS = ["MOST=2", "REQUESTS=2", "FRAGMENTS=1", "EARLY=2"]
+TCP_CLEAN = ["LOSSES=0"]
 TCP_PATH = ["MOST=2", "PATH", "ARMED=1"]
 FILLS_OF_OTHERS = ["FILLS=1", "WRITES=0", "SCRIPTS=0"]
 PASSED_THROUGH = ["RAWS=2", "SCRIPTS=0", "OTHERS=0", "READS=2"]
@@ -123,6 +124,9 @@ SOUND = [
     Case("TCP, half a command", "tcp", TCP_HALF),
     Case("TCP, fragments", "tcp", TCP_FRAGMENTS),
     Case("TCP, a narrow path", "tcp", TCP_PATH),
+    Case("TCP, no loss", "tcp", TCP_CLEAN),
+    Case("TCP, no loss, longer segments", "tcp", TCP_CLEAN + TCP_BUSY),
+    Case("TCP, no loss, messages", "tcp", TCP_CLEAN + ["REQUESTS=2", "PUSHES=1"]),
     Case("close", "close", []),
     Case("close, copies", "close", ["COPIES=1"]),
 
@@ -269,6 +273,9 @@ BROKEN = [
     without("NO_TRIM", "hung", TCP_PATH, "tcp"),
     without("QUOTED_AS_SENT", "hung", TCP_PATH, "tcp"),
     without("NOT_OBEYED", "hung", TCP_PATH, "tcp"),
+    without("NOT_OWED", "needless", TCP_CLEAN, "tcp"),
+    without("DROP_OWED", "needless", TCP_CLEAN, "tcp"),
+    without("DROP_NEWS", "needless", TCP_CLEAN, "tcp"),
     without("END_EARLY", "acks_unsent hung", [], "close"),
     without("IGNORE_TIME_WAIT", "acks_unsent hung", [], "close"),
     without("END_BY_PORTS", "acks_unsent hung", [], "close"),

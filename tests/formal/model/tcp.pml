@@ -15,6 +15,7 @@
  *  - the n-th reply that the client reads is that to its n-th request;
  *  - the kernel gets no acknowledgement of what it has not sent, neither does the client;
  *  - when the network loses nothing any more, who repeats what is not acknowledged gets on;
+ *  - if it never does, nobody has to repeat anything;
  *  - everybody comes to the end.
  *
  * So many times the network loses, repeats, and a timer ends early: LOSSES, COPIES, EARLY.  PUSHES
@@ -118,6 +119,24 @@
 #define EATEN done
 #endif
 
+#ifdef DROP_OWED /* who acknowledges a reply may tell the kernel what it is owed */
+#define IS_OWED false
+#else
+#define IS_OWED owed
+#endif
+
+#ifdef DROP_NEWS /* ... or what it has sent meanwhile */
+#define KERNEL_KNOWS true
+#else
+#define KERNEL_KNOWS (to_kernel == kernel_acked)
+#endif
+
+#ifdef NOT_OWED /* the kernel gets what a request acknowledges that the driver has eaten */
+#define OWES false
+#else
+#define OWES (to_kernel != kernel_acked)
+#endif
+
 #ifdef NO_IN_PARTS /* after fragments nobody knows where the next byte is */
 #define IN_PARTS false
 #else
@@ -214,7 +233,8 @@ chan egress = [2] of { short, byte, short };		 /* seq, size, ack */
 /* nobody gets on by these: they are how many timers have ended since somebody has */
 byte tries;
 bit turn; /* whose timer ends next, if it runs: 1 = the kernel's */
-bit wrong_request, wrong_reply, two_contents, acks_unsent, hung;
+bit wrong_request, wrong_reply, two_contents, acks_unsent, hung, needless;
+bit lost; /* where the network loses nothing: what found no place, or came too early */
 
 #define ALL_DONE (c_read == REQUESTS && c_una == REQUESTS && !pushes && c_rcv == REPLIES)
 #define INJECTED_AT (reply_seq - (injected - reply_len))
@@ -234,7 +254,7 @@ inline put(net, seq_, size_, val_, ack_)
 	if
 	:: !net.at[0].used -> set(net.at[0], 1, seq_, size_, val_, ack_)
 	:: net.at[0].used && !net.at[1].used -> set(net.at[1], 1, seq_, size_, val_, ack_)
-	:: else
+	:: else -> lost = !LOSSES
 	fi
 }
 
@@ -308,7 +328,9 @@ inline timer_ends(next)
 		turn = next;
 		tries = (losses -> 0 : tries + 1);
 		hung = tries > PATIENCE;
-		assert(!hung)
+		assert(!hung);
+		needless = !LOSSES && !lost;
+		assert(!needless)
 	fi
 }
 
@@ -366,7 +388,9 @@ active proctype client()
 		:: else
 		fi;
 		if
-		:: s.size && s.seq == c_rcv + 1 -> c_held = 1
+		:: s.size && s.seq == c_rcv + 1 ->
+			c_held = 1;
+			lost = lost || (!LOSSES && s.size == 2)
 		:: s.size && s.seq <= c_rcv && s.seq + s.size > c_rcv ->
 			c_held = c_held || s.seq + s.size > c_rcv + 1;
 			i = 1 + c_held;
@@ -382,7 +406,7 @@ active proctype client()
 				i--
 			:: else -> break
 			od
-		:: else
+		:: else -> lost = lost || (!LOSSES && s.size && s.seq > c_rcv)
 		fi;
 		if
 		:: s.size -> put(up, c_next, 0, 0, c_rcv)
@@ -451,7 +475,7 @@ inline answer()
 	wrong_request = s.val != executed || s.val == HALF + 1;
 	assert(!wrong_request);
 	executed = executed + done;
-	owed = to_kernel != kernel_acked && EATEN == s.size;
+	owed = OWES && EATEN == s.size;
 	owed_seq = s.seq - eaten;
 	owed_ack = to_kernel;
 	kernel_acked = to_kernel;
@@ -487,7 +511,7 @@ inline answer()
 /* An acknowledgement of a reply, which tells the kernel nothing, is dropped. */
 #define IS_NO_NEWS                                                                  \
 	(acked && !s.size && !s.parts && s.seq == client_next && s.ack == server_next && \
-	 !owed && to_kernel == kernel_acked)
+	 !IS_OWED && KERNEL_KNOWS)
 
 active proctype from_client()
 {
