@@ -415,16 +415,31 @@ static void complete_behind(char *line)
 	free(words);
 }
 
-static char **complete(const char *text, int start, int end)
+/* Where so many characters end, in bytes: libedit counts characters. */
+static size_t bytes_of(const char *line, int characters)
 {
-	size_t begin = begin_of_word(rl_line_buffer, (size_t)end);
+	size_t len = strlen(line), at = 0, used;
+	mbstate_t state = { 0 };
+
+	for (; characters > 0 && at < len; characters--, at += used) {
+		used = mbrtowc(NULL, line + at, len - at, &state);
+		if (!used || used > len - at) /* no character: libedit has a byte as one */
+			used = 1;
+	}
+	return at;
+}
+
+static char **complete(const char *text, int first, int last)
+{
+	size_t start = bytes_of(rl_line_buffer, first), end = bytes_of(rl_line_buffer, last);
+	size_t begin = begin_of_word(rl_line_buffer, end);
 	char *line = strndup(rl_line_buffer, begin), *common, **matches;
 
 	rl_attempted_completion_over = 1; /* without this, libedit would offer file names */
 	rl_completion_append_character = ' ';
 	offer_nothing();
-	offered.start = (size_t)start - begin;
-	if (line && understand(rl_line_buffer + begin, (size_t)end - begin))
+	offered.start = start - begin;
+	if (line && understand(rl_line_buffer + begin, end - begin))
 		complete_behind(line);
 	free(line);
 	matches = rl_completion_matches(text, next_word);

@@ -115,7 +115,7 @@ def test_names_are_not_offered(place):
     commands = re.findall(r"^  (\w+) ", run(BUILD / "xkv", "help").stdout, re.M)
     usages = [run(BUILD / "xkv", "help", name).stdout.split("\n", 1)[0] for name in commands]
     for usage in usages:
-        first = re.findall(r"(?:^\w+ |[[|])([A-Z]{2,})", usage)
+        first = re.findall(r"(?:^\w+ |[|[])([A-Z]{2,})", usage)
         assert set(first) <= known | literal and not known & literal, usage
     offered = complete(place, "xkv", "set", "k", "v", "") + complete(place, "xkv", "incr", "k", "")
     assert literal == {word for word in offered if word.isupper()}
@@ -202,6 +202,8 @@ def at_prompt(server, place, keys, *options):
     ("get on\t", "get one "),
     ("get *\t", "get *star "),
     ("mget x on\t", "mget x one "),
+    ("mget café on\t", "mget café one "),
+    ("set 'é é' v EX 10 \"k\"\x02\x02\x02\x02 g\t", "set 'é é' v EX 10 GET  \"k\""),
     ("get m\t", "get ma"),  # one of 301 keys is "mast"
     ("get d\t", "get d"),  # what follows differs within a character
     ("mset a on\t", "mset a on"),
