@@ -625,6 +625,8 @@ static void *save_thread(void *arg)
 {
 	struct job *job = arg;
 
+	if (job->background && !job->waited_for)
+		thread_steps_back();
 	job->ret = save(job);
 	conclude(job);
 	if (job->background)

@@ -1437,8 +1437,11 @@ static bool cannot_write(void)
 static void *rewrite_main(void *arg)
 {
 	bool stuck = cannot_write();
-	int ret = stuck ? 0 : rewrite_by_walk();
+	int ret;
 
+	if (!stuck)
+		thread_steps_back();
+	ret = stuck ? 0 : rewrite_by_walk();
 	if (stuck || (ret && ret != -ECANCELED && cannot_write()))
 		ret = rewrite_of_moment();
 	if (ret)

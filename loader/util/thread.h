@@ -19,4 +19,11 @@ int thread_without_signals(pthread_t *thread, void *(*fn)(void *arg), void *arg)
  */
 void thread_hurries(bool hurries);
 
+/*
+ * For work that takes long and that no client waits for: threads that serve clients get the CPU
+ * before the calling one, which gets a third of their share, in short time slices.  There is no way
+ * back.
+ */
+void thread_steps_back(void);
+
 #endif
