@@ -221,7 +221,7 @@ def at_prompt(server, place, keys, *options):
     ("capacity --keys 5 --r\t", "capacity --keys 5 --rate "),
     ("capacity --rate 5 --ke\t", "capacity --rate 5 --key"),  # --keys and --key-size
     ("capacity --keys 5 --ke\t", "capacity --keys 5 --key-size "),
-    ("doctor l\t--j\t--f\t", "doctor lo --json --from "),
+    ("doctor lo\t--j\t--f\t", "doctor lo --json --from "),
     ("stats persi\t", "stats persistence "),
     ("watch on\t", "watch one "),
     ("del 'a b' on\t x", "del 'a b' one  x"),
