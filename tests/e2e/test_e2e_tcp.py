@@ -569,27 +569,60 @@ def test_what_the_kernel_repeats_is_acknowledged_at_once(xkvd, mode):
         p.finish()
 
 
-@pytest.mark.skipif(not shutil.which("iptables"), reason="iptables is missing")
-def test_a_port_that_is_redirected(xkvd):
+MORE = "10.77.0.5", "10.77.0.9"  # addresses of the server
+
+
+@pytest.fixture
+def translated(bed):
+    """... by the server: what goes to one address and port goes to another one there."""
+    rules = []
+
+    def translate(address, port, to):
+        rules.append(("PREROUTING", "-t", "nat", "-p", "tcp", "-d", address, "--dport", port, "-j",
+                      "DNAT", "--to", to))
+        bed.run("server", "iptables", "-A", *rules[-1])
+
+    if not shutil.which("iptables"):
+        pytest.skip("iptables is missing")
+    for address in MORE:
+        bed.run("server", "ip", "addr", "add", f"{address}/32", "dev", "xkv0")
+    yield translate
+    for rule in rules:
+        bed.run("server", "iptables", "-D", *rule)
+    for address in MORE:
+        bed.run("server", "ip", "addr", "del", f"{address}/32", "dev", "xkv0")
+
+
+def connected_twice(ends, d, *targets):
+    """Connections from one port."""
+    own = "", 0
+    for target in targets:
+        sock = d.bed.socket("client", kind=socket.SOCK_STREAM)
+        c = Connection(sock)
+        ends.callback(c.close)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(own)
+        sock.connect(target)
+        own = sock.getsockname()
+        yield c
+
+
+@pytest.mark.parametrize("which", ["ports", in_long("addresses")])
+def test_connections_that_are_redirected(xkvd, translated, which):
     """
-    On the wire its connections have other ports than their sockets.  Those that another connection
-    has there are not theirs: each is in the same state, but in a database of its own.
+    On the wire they have other addresses than their sockets.  Those that another connection has
+    there are not theirs: each is in the same state, but in a database of its own.
     """
-    d = xkvd(*ON)
-    redirect = ("PREROUTING", "-t", "nat", "-p", "tcp", "--dport", "16379", "-j", "REDIRECT",
-                "--to-ports", "6379")
-    d.bed.run("server", "iptables", "-A", *redirect)
+    d = xkvd(*ON, "--bind", f"{SERVER} {MORE[0]}")
+    targets = [(SERVER, 16379), (SERVER, 6379)]
+    if which == "ports":
+        translated(SERVER, 16379, f"{SERVER}:6379")
+    else:
+        targets[0] = MORE[1], 6379
+        translated(MORE[1], 6379, SERVER)
+        translated(SERVER, 6379, MORE[0])
     with contextlib.ExitStack() as ends:
-        ends.callback(lambda: d.bed.run("server", "iptables", "-D", *redirect))
-        pair, own = [], ("", 0)
-        for port in 16379, 6379:
-            sock = d.bed.socket("client", kind=socket.SOCK_STREAM)
-            pair.append(Connection(sock))
-            ends.callback(pair[-1].close)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(own)
-            sock.connect((SERVER, port))
-            own = sock.getsockname()
+        pair = list(connected_twice(ends, d, *targets))
         for db, c in enumerate(pair):
             warm(c)
             assert c.ask("SELECT", db) == b"+OK\r\n"
