@@ -115,7 +115,13 @@ void feed_unmap(struct store *st)
 
 static bool is_open(const struct xkv_feed_reader *place)
 {
-	return place->name[0];
+	return __atomic_load_n(&place->name[0], __ATOMIC_ACQUIRE);
+}
+
+/* With 0 the reader is closed. */
+static void name_begins(struct xkv_feed_reader *place, char first)
+{
+	__atomic_store_n(&place->name[0], first, __ATOMIC_RELEASE);
 }
 
 /* One thread may set or clear a flag while others look at another one. */
@@ -240,17 +246,19 @@ static int reader_begin_new(struct store *st, struct feed_reader *r, const char 
 
 	if (ret)
 		goto failed;
-	r->place->position = r->next;
-	r->place->flags = 0;
-	strcpy(r->place->name, name);
+	__atomic_store_n(&r->place->position, r->next, __ATOMIC_RELAXED);
+	__atomic_store_n(&r->place->flags, 0, __ATOMIC_RELAXED);
+	strcpy(r->place->name + 1, name + 1);
+	name_begins(r->place, name[0]); /* others look at what is above from now on */
 	/* what is running did not know of a log, and may leave values out (XKV_FEED_LEAN) */
 	ret = programs_wait(st);
 	if (ret)
 		goto failed;
-	r->next = r->place->position = __atomic_load_n(&st->feed.ring->head, __ATOMIC_ACQUIRE);
+	r->next = __atomic_load_n(&st->feed.ring->head, __ATOMIC_ACQUIRE);
+	__atomic_store_n(&r->place->position, r->next, __ATOMIC_RELEASE);
 	return 0;
 failed:
-	r->place->name[0] = 0;
+	name_begins(r->place, 0);
 	feed_switch(st, feed_wanted(st->feed.ring, false));
 	return ret;
 }
@@ -308,8 +316,9 @@ static void feed_rest(struct store *st)
 static void reader_end(struct store *st, struct xkv_feed_reader *place)
 {
 	st->feed.claimed &= ~(1U << (place - st->feed.ring->reader));
-	memset(place->name, 0, sizeof(place->name));
-	place->flags = 0;
+	name_begins(place, 0);
+	memset(place->name + 1, 0, sizeof(place->name) - 1);
+	__atomic_store_n(&place->flags, 0, __ATOMIC_RELAXED);
 }
 
 static void reader_free(struct feed_reader *r)
