@@ -4,11 +4,12 @@
 
     tests/redis_suite.py SOURCE [FILE...]
 
-SOURCE is the source of a Redis or Valkey of the version that is installed (its tests, in Tcl; it
-need not be built), FILE a file of tests/unit without .tcl (`unit/type/string`; default: those that
-have something for a Redis that they have not started). Each file gets servers of its own. What
-passes against the Redis and not through xkvd is a difference; exit status 1 says that there are
-some. `make tests` before makes build/tests/respd, the xkvd that is used.
+SOURCE is the source of a Redis or Valkey: the server that was built there is run, or else the
+installed one, which has to be of that version. FILE is a file of tests/unit without .tcl
+(`unit/type/string`; default: those that have something for a Redis that they have not started).
+Each file gets servers of its own. What passes against the Redis and not through xkvd is a
+difference; exit status 1 says that there are some. `make tests` before makes build/tests/respd, the
+xkvd that is used.
 """
 import argparse
 import os
@@ -36,11 +37,15 @@ KNOWN = {
     "a replica connects to the Redis itself": """
         SCAN: Lazy-expire should not be wrapped in MULTI/EXEC
         RANDOMKEY: Lazy-expire should not be wrapped in MULTI/EXEC
+        Server should not propagate the read command on lazy expire
         SWAPDB wants to wake blocked client, but the key already expired
         MULTI + LPUSH + EXPIRE + DEBUG SLEEP on blocked client, key already expired""",
     "AUTH is xkvd's": """
         Script ACL check
-        RESET clears authenticated state""",
+        RESET clears authenticated state
+        CLIENT KILL maxAGE will kill old clients""",
+    "the server's name in HELLO is that of when xkvd connected": """
+        Extended Redis Compatibility config""",
     "the Redis executes commands of xkvd, too": """
         SLOWLOG - Rewritten commands are logged as their original command
         SLOWLOG - can clean older entries
@@ -51,6 +56,7 @@ KNOWN = {
         MONITOR correctly handles multi-exec cases""",
     "clients of the Redis are xkvd's connections": """
         CLIENT KILL SKIPME YES/NO will kill all clients
+        CLIENT KILL close the client connection during bgsave
         CLIENT SETNAME can assign a name to this connection
         CLIENT SETNAME can change the name of an existing connection
         After CLIENT SETNAME, connection can still be closed
@@ -66,6 +72,13 @@ def known():
     return [line.strip() for names in KNOWN.values() for line in names.split("\n") if line.strip()]
 
 
+def built_server(source):
+    for name in ("valkey-server", "redis-server"):
+        if (source / "src" / name).exists():
+            return str(source / "src" / name)
+    return "redis-server"
+
+
 def link_programs(source):
     """The suite calls what `make` would put into src/."""
     (source / "src").mkdir(exist_ok=True)
@@ -74,14 +87,14 @@ def link_programs(source):
             (source / "src" / name).symlink_to(shutil.which(name))
 
 
-def start(stack, through):
+def start(stack, source, through):
     """A Redis, and xkvd in front of it if it is to be there.  Returns where clients connect."""
     def daemon(argv, *options):
         place = stack.enter_context(tempfile.TemporaryDirectory())
         made = Daemon(argv, place, "--save", "", *options)
         stack.callback(made.stop)
         return made
-    server = daemon(["redis-server"], "--enable-debug-command", "yes")
+    server = daemon([built_server(source)], "--enable-debug-command", "yes")
     if through:
         server = daemon(RESPD, "--upstream", f"redis://127.0.0.1:{server.port}")
         wait_for(lambda: b"upstream_up:1" in server.client().execute_command("XKV", "INFO",
@@ -92,7 +105,7 @@ def start(stack, through):
 def run(source, name, through, seconds):
     """What has passed, what has not, and what the file ended with if that was not its end."""
     with ExitStack() as stack:
-        port = start(stack, through)
+        port = start(stack, source, through)
         argv = ["./runtest", "--host", "127.0.0.1", "--port", str(port), "--tags", TAGS,
                 "--baseport", str(free_port()), "--single", name]
         for text in known():

@@ -134,13 +134,14 @@ static bool hello_version(struct caller *c, const struct resp_arg *arg, int64_t 
 
 static void reply_hello(struct caller *c)
 {
+	const char *name = c->srv->server_name, *version = c->srv->version;
 	struct reply *r = reply_to(c);
 
 	reply_map(r, 7);
 	reply_text(r, "server");
-	reply_text(r, "redis");
+	reply_text(r, name[0] ? name : "redis");
 	reply_text(r, "version");
-	reply_text(r, c->srv->version[0] ? c->srv->version : REDIS_VERSION);
+	reply_text(r, version[0] ? version : REDIS_VERSION);
 	reply_text(r, "proto");
 	reply_int(r, r->protocol);
 	reply_text(r, "id");

@@ -78,8 +78,9 @@ struct server {
 	struct rate operations, input, output; /* commands and UDP operations; bytes over TCP */
 	/* state of the executor in front of ours (loader/proxy/); NULL = there is none */
 	void (*figures)(struct metrics *m, struct server *s);
-	char version[32]; /* version in HELLO, of the server behind this one; "" = our own */
-	char run_id[41];  /* random, another one after each start */
+	/* in HELLO, of the server behind this one; "" = our own */
+	char server_name[16], version[32];
+	char run_id[41];	   /* random, another one after each start */
 	uint64_t stat_base[STATS]; /* counters at CONFIG RESETSTAT */
 	struct log_rate refused;   /* connections, by address */
 	/* the last snapshot failed (stop-writes-on-bgsave-error), or the log cannot be written */

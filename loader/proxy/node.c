@@ -265,14 +265,19 @@ static void take_catalog(struct link *l, const struct resp_value *v)
 	on_ready(l);
 }
 
+static void take_text(char *to, size_t room, const struct resp_value *v)
+{
+	snprintf(to, room, "%.*s", v->text ? (int)v->len : 0, v->text ? v->text : "");
+}
+
 /* Commands of a single server would be refused for keys that other nodes have. */
 static void take_hello(struct link *l, const struct resp_value *v)
 {
 	struct proxy *x = ((struct node *)l->arg)->proxy;
-	const struct resp_value *version = value_at(v, "version");
+	struct server *s = x->srv;
 
-	snprintf(x->srv->version, sizeof(x->srv->version), "%.*s",
-		 version->text ? (int)version->len : 0, version->text ? version->text : "");
+	take_text(s->server_name, sizeof(s->server_name), value_at(v, "server"));
+	take_text(s->version, sizeof(s->version), value_at(v, "version"));
 	if (!x->cluster.is_one && value_is(value_at(v, "mode"), "cluster"))
 		link_fail(l, "it is a node of a cluster: say redis-cluster://HOST:PORT,...");
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "database/database.h"
 #include "cache.h"
 #include "util/text.h"
 
@@ -152,13 +153,33 @@ static void on_drained(struct link *l)
 		passage_wake(own->passage);
 }
 
+/* What CLIENT INFO and LIST of the upstream are to say; not every upstream knows of libraries. */
+static void introduce(struct link *l, const struct session *s)
+{
+	const struct {
+		const char *word[4];
+	} about[] = {
+		{ { "CLIENT", "SETNAME", s->name } },
+		{ { "CLIENT", "SETINFO", "LIB-NAME", s->lib_name } },
+		{ { "CLIENT", "SETINFO", "LIB-VER", s->lib_version } },
+	};
+
+	for (unsigned int i = 0; i < sizeof(about) / sizeof(about[0]); i++) {
+		unsigned int count = i ? 4 : 3;
+
+		if (!about[i].word[count - 1])
+			continue;
+		link_words(l, count, about[i].word);
+		link_expect_any(l);
+	}
+}
+
 struct own *own_of(struct node *n, struct passage *p)
 {
 	struct proxy *x = n->proxy;
 	static const struct link_events events = { .bytes = on_bytes,
 						   .drained = on_drained,
 						   .lost = on_lost };
-	const char *name = p->caller->session.name;
 
 	if (p->own && (p->own->node == n || passage_is_own(p)))
 		return p->own;
@@ -173,10 +194,7 @@ struct own *own_of(struct node *n, struct passage *p)
 	x->own_count++;
 	link_init(&p->own->link, x->worker->loop, &n->address, &events, p->own);
 	link_open(&p->own->link, p->caller->session.reply.protocol);
-	if (name) {
-		link_words(&p->own->link, 3, (const char *[]){ "CLIENT", "SETNAME", name });
-		link_expect_any(&p->own->link);
-	}
+	introduce(&p->own->link, &p->caller->session);
 	return p->own;
 }
 
@@ -197,9 +215,16 @@ void own_free(struct passage *p)
 void own_follow(struct passage *p)
 {
 	enum protocol protocol = p->caller->session.reply.protocol;
+	const struct call *call = &p->caller->call;
 	struct link *l = p->own ? &p->own->link : NULL;
 
-	if (!l || l->protocol == protocol)
+	if (!l)
+		return;
+	if (arg_is(&call->argv[0], "client")) {
+		link_call(l, call->argc, call->argv);
+		link_expect_any(l);
+	}
+	if (l->protocol == protocol)
 		return;
 	l->protocol = protocol;
 	link_words(l, 2, (const char *[]){ "HELLO", protocol == PROTOCOL_RESP3 ? "3" : "2" });

@@ -365,7 +365,7 @@ bool passage_is_own(const struct passage *p);
 void owns_fail(struct node *n);
 /* When all clients have gone. */
 void owns_free(struct proxy *x);
-/* Its protocol is that of the client from here on. */
+/* Its protocol is that of the client from here on; it hears what the client says of itself. */
 void own_follow(struct passage *p);
 
 #endif

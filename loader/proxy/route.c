@@ -58,9 +58,9 @@ static const struct special_name specials[] = {
 };
 
 static const struct special_name client_specials[] = {
-	{ "setname", HERE },  { "getname", HERE }, { "setinfo", HERE }, { "no-evict", HERE },
-	{ "no-touch", HERE }, { "id", OWN },	   { "info", OWN },	{ "getredir", OWN },
-	{ "reply", RAW },     { "tracking", RAW }, { "caching", RAW },	{ "trackinginfo", OWN },
+	{ "setname", HERE }, { "getname", HERE }, { "setinfo", HERE }, { "no-evict", HERE },
+	{ "no-touch", RAW }, { "id", OWN },	  { "info", OWN },     { "getredir", OWN },
+	{ "reply", RAW },    { "tracking", RAW }, { "caching", RAW },  { "trackinginfo", OWN },
 	{ NULL, PLAIN },
 };
 

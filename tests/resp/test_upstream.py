@@ -340,6 +340,11 @@ def test_monitor_and_client_reply(xkv, behind):
         assert c.call("GET", "seen") == b"$1\r\n2\r\n"
 
 
+def test_no_touch_is_about_the_upstreams_keys(pair):
+    """Redis 7.0 does not know it."""
+    same(pair, "CLIENT NO-TOUCH ON")
+
+
 def test_tracking_of_a_client(xkv, behind):
     with xkv.connect() as c, behind.connect() as other:
         c.call("HELLO", 3)

@@ -33,7 +33,8 @@ class Master(threading.Thread):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.asked = collections.Counter()  # commands
-        self.replies = {b"HELLO": b"%2\r\n+mode\r\n+cluster\r\n+version\r\n+7.0.15\r\n",
+        self.replies = {b"HELLO": b"%3\r\n+mode\r\n+cluster\r\n+server\r\n+valkey\r\n"
+                                  b"+version\r\n+8.0.1\r\n",
                         b"COMMAND": COMMANDS, b"PING": b"+PONG\r\n", b"SET": b"+%s\r\n" % name,
                         b"INFO": b"$16\r\ncluster_state:ok\r\n",
                         b"GET": b"_\r\n", b"PTTL": b":-2\r\n"}
@@ -50,6 +51,7 @@ class Master(threading.Thread):
             while head := come.readline():
                 words = [come.read(int(come.readline()[1:]) + 2)[:-2].upper()
                          for _ in range(int(head[1:]))]
+                self.asked[b" ".join(words)] += 1
                 sock.sendall(self.reply(words[1] if words[0] == b"CLUSTER" else words[0]))
 
     def reply(self, word):
@@ -96,6 +98,28 @@ def in_front(masters, place):
         with daemon.connect() as c:
             wait_for(lambda: c.call("SET", KEY, "v") == b"+second\r\n", "the cluster")
             yield daemon, c
+
+
+def test_hello_tells_whose_server_it_is(masters, tmp_path):
+    say(masters, 1, 0)
+    with in_front(masters, tmp_path) as (_, c):
+        assert b"server\r\n$6\r\nvalkey\r\n$7\r\nversion\r\n$5\r\n8.0.1\r\n" in c.call("HELLO", 2)
+
+
+def test_own_connection_is_introduced(masters, tmp_path):
+    """And what the client says of itself later, it says as well."""
+    def both_heard(words):
+        return sum(m.asked[words] for m in masters)
+    say(masters, 1, 0)
+    with in_front(masters, tmp_path) as (_, c):
+        for words in ((b"SETNAME", b"ME"), (b"SETINFO", b"LIB-NAME", b"LIB"),
+                      (b"SETINFO", b"LIB-VER", b"1")):
+            assert c.call("CLIENT", *words) == b"+OK\r\n"
+        assert c.call("CLIENT", "ID") == b"+OK\r\n"
+        for words in (b"SETNAME ME", b"SETINFO LIB-NAME LIB", b"SETINFO LIB-VER 1"):
+            assert both_heard(b"CLIENT " + words) == 1
+        assert c.call("CLIENT", "SETNAME", "OTHER") == b"+OK\r\n"
+        wait_for(lambda: both_heard(b"CLIENT SETNAME OTHER") == 1, "the new name")
 
 
 def test_masters_that_come_and_go(masters, tmp_path):
