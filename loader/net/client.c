@@ -119,6 +119,12 @@ static bool finish_command(struct client *c)
 	return true;
 }
 
+static void splice_held(struct client *c)
+{
+	if (c->caller.session.held.out.head || c->caller.session.held.out.failed)
+		reply_splice(&c->caller.session.reply, &c->caller.session.held);
+}
+
 static void run_command(struct client *c)
 {
 	struct resp_parser *p = &c->stream.parser;
@@ -133,8 +139,7 @@ static void run_command(struct client *c)
 	if (c->caller.ran & RUN_UNFINISHED)
 		return;
 	c->stream.in.pos += p->pos;
-	if (c->caller.session.held.out.head || c->caller.session.held.out.failed)
-		reply_splice(&c->caller.session.reply, &c->caller.session.held);
+	splice_held(c);
 }
 
 /* Executes one command.  False if there is none, or none may be executed. */
@@ -155,9 +160,10 @@ static bool execute_one(struct client *c)
 		c->caller.dead = true;
 		return false;
 	case RESP_REFUSED:
-		c->caller.ran = 0;
-		c->stream.in.pos += c->stream.parser.pos;
-		c->caller.worker->executor->refuse_long(&c->caller);
+		c->stream.in.pos += resp_forget(&c->stream.parser);
+		c->caller.ran = c->caller.worker->executor->refuse_long(&c->caller);
+		if (!(c->caller.ran & RUN_UNFINISHED))
+			splice_held(c);
 		return true;
 	case RESP_MORE:
 		c->stream.in.pos += resp_forget(&c->stream.parser);
@@ -641,12 +647,16 @@ static void client_settle(struct client *c)
 	limit_memory(c->caller.worker); /* may free this client */
 }
 
-/* Is there nothing left to be executed or said, but what its outbox holds? */
+/*
+ * Is there nothing left to be executed or said, but what its outbox holds?  What is to come of a
+ * command that is passed by is no command, whatever it looks like.
+ */
 static bool is_at_rest(struct client *c)
 {
-	return !stream_pending(&c->stream) && !c->paused && !c->caller.closing && !c->caller.dead &&
-	       !c->queued && !(c->caller.ran & RUN_UNFINISHED) &&
-	       !c->caller.session.held.out.head && !outbox(c)->failed;
+	return !stream_pending(&c->stream) && resp_at_start(&c->stream.parser) && !c->paused &&
+	       !c->caller.closing && !c->caller.dead && !c->queued &&
+	       !(c->caller.ran & RUN_UNFINISHED) && !c->caller.session.held.out.head &&
+	       !outbox(c)->failed;
 }
 
 /* Lets the driver answer what comes next, if it may. */

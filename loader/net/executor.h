@@ -39,8 +39,9 @@ struct executor {
 	unsigned int (*run)(struct caller *c);
 	/*
 	 * Replies to a command with an argument longer than server.longest, which was not kept.
+	 * Returns as run().
 	 */
-	void (*refuse_long)(struct caller *c);
+	unsigned int (*refuse_long)(struct caller *c);
 	/* Continues an unfinished command while worker_slice_left(); returns as run(). */
 	unsigned int (*resume)(struct caller *c);
 	/*

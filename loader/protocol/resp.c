@@ -120,11 +120,13 @@ static enum resp_status bulk_header(struct resp_parser *p, char *buf, size_t len
 		return resp_fail(p, "invalid bulk length");
 	if (bulk > RESP_UNAUTH_BULK && limits->unauthenticated)
 		return resp_fail(p, "unauthenticated bulk length");
-	if ((uint64_t)bulk > limits->max_bulk)
-		p->refused = true;
 	p->bulk = (size_t)bulk + 2;
 	p->in_bulk = true;
-	return RESP_COMMAND;
+	if ((uint64_t)bulk <= limits->max_bulk || p->refused)
+		return RESP_COMMAND;
+	p->refused = true;
+	p->argc = 0;
+	return RESP_REFUSED;
 }
 
 /* Reads an argument and its line end, or passes by what there is of it. */
@@ -168,11 +170,7 @@ static enum resp_status parse_multibulk(struct resp_parser *p, char *buf, size_t
 		if (st != RESP_COMMAND)
 			return st;
 	}
-	if (!p->refused)
-		return finish(p, buf);
-	p->argc = 0;
-	p->done = true;
-	return RESP_REFUSED;
+	return finish(p, buf);
 }
 
 static enum resp_status parse_inline(struct resp_parser *p, char *buf, size_t len)
@@ -204,6 +202,11 @@ enum resp_status resp_parse(struct resp_parser *p, char *buf, size_t len,
 	if (p->in_multibulk || buf[0] == '*')
 		return parse_multibulk(p, buf, len, limits);
 	return parse_inline(p, buf, len);
+}
+
+bool resp_at_start(const struct resp_parser *p)
+{
+	return p->done || (!p->pos && !p->scanned && !p->in_multibulk);
 }
 
 size_t resp_missing(const struct resp_parser *p, size_t len)

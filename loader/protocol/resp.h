@@ -38,7 +38,7 @@ struct resp_parser {
 	bool in_multibulk;
 	bool in_bulk; /* the length `bulk` was read, its bytes are still to come */
 	bool done;
-	bool refused;	/* an argument is too long: what is read of the command may be forgotten */
+	bool refused;	/* an argument is too long: the rest of the command is passed by */
 	size_t bulk;	/* bytes of the argument, with its line end */
 	size_t pos;	/* bytes from the start of the command that are parsed */
 	size_t scanned; /* bytes behind pos that hold no end of line */
@@ -48,7 +48,7 @@ struct resp_parser {
 enum resp_status {
 	RESP_MORE,    /* the command is not complete: call again with more bytes */
 	RESP_COMMAND, /* argc (perhaps 0: nothing to do) and argv are valid; it took `pos` bytes */
-	RESP_REFUSED, /* the end of a command with an argument too long; it took `pos` bytes */
+	RESP_REFUSED, /* an argument is too long; its end will be RESP_COMMAND, without arguments */
 	RESP_ERROR,   /* not RESP: send `error` and close */
 	RESP_NOMEM,
 };
@@ -58,11 +58,15 @@ enum resp_status {
  * after them; the buffer may have moved.  After RESP_COMMAND the next call starts the next command,
  * at buf + pos.  Quotes and escapes of inline commands are resolved in the buffer.
  *
- * A refused command is not kept: after RESP_MORE, resp_forget() says how many of its bytes the
+ * RESP_REFUSED comes as soon as the length was read: who waits for a reply may send no more.  The
+ * command is not kept: after that and after RESP_MORE, resp_forget() says how many of its bytes the
  * buffer need not hold any more.
  */
 enum resp_status resp_parse(struct resp_parser *p, char *buf, size_t len,
 			    const struct resp_limits *limits);
+
+/* Is there no command of which a part was parsed, or passed by?  Bytes that come next begin one. */
+bool resp_at_start(const struct resp_parser *p);
 
 /* The bytes of a parsed command have moved: adjusts its arguments. */
 void resp_moved(struct resp_parser *p, ptrdiff_t distance);

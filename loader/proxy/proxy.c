@@ -115,7 +115,14 @@ static unsigned int resume(struct caller *c)
 		p->base_runs = flags & RUN_UNFINISHED;
 		return flags;
 	}
-	return c->waits ? RUN_UNFINISHED : route(c);
+	if (c->waits)
+		return RUN_UNFINISHED;
+	return p->too_long ? route_refuse_long(c) : route(c);
+}
+
+static unsigned int refuse_long(struct caller *c)
+{
+	return c->id ? route_refuse_long(c) : base->refuse_long(c);
 }
 
 static void cancel(struct caller *c)
@@ -224,6 +231,7 @@ const struct executor *proxy_executor(const struct executor *commands, const str
 	executor.caller_bytes = ALIGNED(base->caller_bytes) + sizeof(struct passage);
 	executor.server_bytes = ALIGNED(base->server_bytes) + sizeof(struct proxy);
 	executor.run = run;
+	executor.refuse_long = refuse_long;
 	executor.resume = resume;
 	executor.cancel = cancel;
 	executor.owes = owes;

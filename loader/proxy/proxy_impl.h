@@ -183,6 +183,7 @@ struct passage {
 	bool multi, watches;
 	bool defers_multi; /* of a cluster: MULTI goes to the node of the next command */
 	bool aborts_multi; /* which was refused: EXEC will be, too */
+	bool too_long;	   /* what waits is route_refuse_long() */
 	bool then_raw;	   /* commands since MULTI make it raw when they are executed */
 	bool unnamed;	   /* or may change keys that they do not name */
 	bool empties;
@@ -349,6 +350,8 @@ void proxy_figures(struct metrics *m, struct server *s);
 /* --- route.c --- */
 
 unsigned int route(struct caller *c);
+/* The same of a command with an argument that was passed by. */
+unsigned int route_refuse_long(struct caller *c);
 /* The upstream has refused MULTI: what was sent behind it has been executed as it came. */
 void multi_refused(struct passage *p);
 

@@ -76,6 +76,8 @@ static const struct resp_arg
 	no_events = WHY("ERR with `upstream` no events are kept: subscribe to __keyspace@0__:* "
 			"instead, which the upstream publishes"),
 	cross_slot = WHY("CROSSSLOT Keys in request don't hash to the same slot"),
+	too_long = WHY("ERR invalid bulk length: longer than proto-max-bulk-len, or than "
+		       "maxmemory-clients allows"),
 	for_replicas = WHY("ERR a replica connects to the upstream itself");
 
 static enum special find_special(const struct special_name *names, const struct resp_arg *word)
@@ -609,11 +611,9 @@ static unsigned int dispatch_in_cluster(struct proxy *x, struct passage *p, enum
 	return several ? deny(p, &cross_slot) : dispatch(x, p, special);
 }
 
-unsigned int route(struct caller *c)
+static struct passage *begun(struct caller *c)
 {
-	struct proxy *x = proxy_of(c->srv);
 	struct passage *p = passage_of(c);
-	enum special special;
 
 	if (!p->started) {
 		p->started = true;
@@ -621,6 +621,24 @@ unsigned int route(struct caller *c)
 		TAILQ_INIT(&p->sent);
 		LIST_INIT(&p->waiters);
 	}
+	return p;
+}
+
+unsigned int route_refuse_long(struct caller *c)
+{
+	struct passage *p = begun(c);
+	unsigned int flags = deny(p, &too_long);
+
+	p->too_long = flags & RUN_UNFINISHED;
+	return flags;
+}
+
+unsigned int route(struct caller *c)
+{
+	struct proxy *x = proxy_of(c->srv);
+	struct passage *p = begun(c);
+	enum special special;
+
 	if (caller_needs_auth(c))
 		return run_here(p);
 	if (p->resets && !p->raw)

@@ -159,6 +159,26 @@ def test_what_the_driver_leaves(xkvd):
         assert c.ask("GET", "k") == bulk(b"v")
 
 
+def test_a_value_that_is_passed_by(xkvd):
+    """What it holds are no commands, also where they would be the first bytes of a segment."""
+    d = xkvd(*ON, "--proto-max-bulk-len", "1mb")
+    held = encode("GET", "k") * 3
+    with connected(d) as c:
+        warm(c)
+        assert c.ask("SET", "k", 1) == b"+OK\r\n"
+        length = 500_000 + 20 * len(held) + (1 << 20)
+        c.sock.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n" % length)
+        assert c.reply().startswith(b"-ERR invalid bulk length")
+        c.sock.sendall(b"x" * 500_000)
+        before = figures(d)["requests"]
+        for _ in range(20):
+            time.sleep(0.01)  # all that came is read, and what follows is a segment of its own
+            c.sock.sendall(held)
+        c.sock.sendall(b"x" * (1 << 20) + b"\r\n")
+        assert c.ask("PING") == b"+PONG\r\n"
+        assert figures(d)["requests"] <= before + 1
+
+
 def test_part_of_a_pipeline(xkvd):
     """The store is full: the driver has executed the first commands, and xkvd refuses one."""
     d = xkvd(*ON, "--maxmemory", "24mb")

@@ -246,7 +246,7 @@ def test_argument_that_no_client_may_hold(tmp_path):
     with daemon.connect() as c:
         most = 23 << 20
         assert c.call("SET", "k", b"x" * most) == b"+OK\r\n"
-        refused = b"-ERR an argument is longer than maxmemory-clients allows (%d bytes)\r\n"
+        refused = b"-ERR invalid bulk length: longer than maxmemory-clients allows (%d bytes)\r\n"
         assert c.call("SET", "k", b"x" * (most + 1)) == refused % most
         assert c.call("STRLEN", "k") == b":%d\r\n" % most
         for limit, is_right in (("200mb", b"+OK\r\n"), ("16mb", refused % (15 << 20)),

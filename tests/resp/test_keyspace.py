@@ -31,7 +31,7 @@ def test_value_length(own):
     assert own.call("CONFIG", "SET", "proto-max-bulk-len", "1mb") == b"+OK\r\n"
     assert own.call("SET", "k", largest) == b"+OK\r\n"
     assert own.call("GET", "k") == b"$1048576\r\n" + largest + b"\r\n"
-    error = b"-ERR an argument is longer than proto-max-bulk-len (1048576 bytes)\r\n"
+    error = b"-ERR invalid bulk length: longer than proto-max-bulk-len (1048576 bytes)\r\n"
     assert own.call("SET", "k", largest + b"x") == error
     assert own.call("MSET", "new", 1, "k", largest + b"x") == error
     assert own.call("EXISTS", "new") == b":0\r\n"
@@ -48,7 +48,7 @@ def test_value_length(own):
 
 def test_arguments_that_are_too_long(own):
     """They are read and answered, and nothing of their command is executed."""
-    error = b"-ERR an argument is longer than proto-max-bulk-len (2097152 bytes)\r\n"
+    error = b"-ERR invalid bulk length: longer than proto-max-bulk-len (2097152 bytes)\r\n"
     assert own.call("CONFIG", "SET", "proto-max-bulk-len", "2mb") == b"+OK\r\n"
     for size in (2 << 20) + 1, 3_000_000, 5_000_000, 100_000_000:
         assert own.call("SET", "k", b"x" * size) == error
@@ -65,6 +65,16 @@ def test_arguments_that_are_too_long(own):
     assert own.call("CONFIG", "SET", "proto-max-bulk-len", "512mb") == b"+OK\r\n"
 
 
+def test_too_long_an_argument_is_refused_at_once(own):
+    """Who waits for the reply may not send the rest; who sends it may go on."""
+    assert own.call("CONFIG", "SET", "proto-max-bulk-len", "1mb") == b"+OK\r\n"
+    own.send(b"*4\r\n$4\r\nMSET\r\n$1\r\nk\r\n$1048577\r\n")
+    assert own.reply().startswith(b"-ERR invalid bulk length")
+    own.send(b"x" * 1048577 + b"\r\n$2000000\r\n" + b"y" * 2000000 + b"\r\n" + encode("PING"))
+    assert own.reply() == b"+PONG\r\n", "one reply for all that is too long"
+    assert own.call("CONFIG", "SET", "proto-max-bulk-len", "512mb") == b"+OK\r\n"
+
+
 def test_the_longest_argument(own):
     """
     What is longer than a value can be is read in bounded memory, and answered, too: who still sends
@@ -76,7 +86,7 @@ def test_the_longest_argument(own):
     for _ in range(512):
         own.send(part)
     own.send(b"x\r\n" + encode("PING"))
-    assert own.reply().startswith(b"-ERR an argument is longer than proto-max-bulk-len")
+    assert own.reply().startswith(b"-ERR invalid bulk length: longer than proto-max-bulk-len")
     assert own.reply() == b"+PONG\r\n"
     assert own.call("CONFIG", "SET", "proto-max-bulk-len", "512mb") == b"+OK\r\n"
     own.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n" % (4 << 30))

@@ -421,7 +421,7 @@ def test_too_much_is_queued(xkv, own):
 @pytest.mark.parametrize("words, why", [
     (["GET", bytes((64 << 10) + 1)], b"key is longer than 65536 bytes"),
     (["DEL", "a", bytes(2_000_000)], b"key is longer than 65536 bytes"),
-    (["SET", "k", bytes(3 << 20)], b"an argument is longer than proto-max-bulk-len "
+    (["SET", "k", bytes(3 << 20)], b"invalid bulk length: longer than proto-max-bulk-len "
                                    b"(2097152 bytes)"),
 ])
 def test_what_is_too_long_is_refused_when_it_is_queued(own, words, why):

@@ -63,7 +63,7 @@ static size_t parse_steps(const char *data, size_t len, size_t step,
 				at = print_command(&p, out, at);
 			else if (st == RESP_REFUSED)
 				out[at++] = '?';
-			else
+			if (st == RESP_REFUSED || st == RESP_MORE)
 				taken = resp_forget(&p);
 			start += taken;
 			memmove(rest, rest + taken, shift - taken);
@@ -108,7 +108,7 @@ static const struct {
 	{ LITERAL("*1\r\n$-1\r\n"), LITERAL("!invalid bulk length"), false },
 	{ LITERAL("*1\r\n$4294967296\r\n"), LITERAL("!invalid bulk length"), false },
 	{ LITERAL("*1\r\n$2097153\r\n"), LITERAL("!unauthenticated bulk length"), true },
-	{ LITERAL("*1\r\n$2097153\r\nx"), LITERAL(""), false },
+	{ LITERAL("*1\r\n$2097153\r\nx"), LITERAL("?"), false },
 	{ LITERAL("*11\r\n"), LITERAL("!unauthenticated multibulk length"), true },
 	{ LITERAL("*1\r\n$16385\r\n"), LITERAL("!unauthenticated bulk length"), true },
 	{ LITERAL("*10\r\n$16384\r\n"), LITERAL(""), true },
@@ -140,8 +140,8 @@ static void test_refused(void **state)
 	for (size_t step = 1; step < sizeof(data); step++) {
 		size_t n = parse_steps(data, sizeof(data) - 1, step, &limits, out);
 
-		assert_int_equal(n, strlen("?[PING]?[]"));
-		assert_memory_equal(out, "?[PING]?[]", n);
+		assert_int_equal(n, strlen("?[][PING]?[][]"));
+		assert_memory_equal(out, "?[][PING]?[][]", n);
 	}
 }
 
