@@ -52,9 +52,12 @@ KNOWN = {
         SLOWLOG - commands with too many arguments are trimmed
         SLOWLOG - logged entry sanity check
         SLOWLOG - too long arguments are trimmed
+        SLOWLOG - the commands in script are recorded normally - is_eval: 0
+        SLOWLOG - the commands in script are recorded normally - is_eval: 1
         LATENCY HISTOGRAM with empty histogram
         MONITOR correctly handles multi-exec cases""",
     "clients of the Redis are xkvd's connections": """
+        CLIENT INFO
         CLIENT KILL SKIPME YES/NO will kill all clients
         CLIENT KILL close the client connection during bgsave
         CLIENT SETNAME can assign a name to this connection
@@ -62,6 +65,7 @@ KNOWN = {
         After CLIENT SETNAME, connection can still be closed
         query buffer resized correctly
         query buffer resized correctly when not idle
+        query buffer resized correctly with fat argv
         Tracking info is correct""",
 }
 TAGS = "-needs:repl"  # a replica cannot be attached through xkvd

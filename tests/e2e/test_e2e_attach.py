@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import BUILD, SERVER6, Xkvd, run, wait_for
+from conftest import BUILD, SERVER6, Xkvd, in_long, run, wait_for
 
 MAPS = ["xkv_index", "xkv_pages", "xkv_classes", "xkv_once", "xkv_config", "xkv_secret",
         "xkv_hot", "xkv_counters", "xkv_frames", "xkv_batch", "xkv_txn", "xkv_txn_more",
@@ -45,7 +45,7 @@ def refused(d):
     return d.log()
 
 
-@pytest.mark.parametrize("mode, expected", [("native", NATIVE), ("generic", GENERIC),
+@pytest.mark.parametrize("mode, expected", [in_long("native", NATIVE), ("generic", GENERIC),
                                             ("auto", NATIVE)])
 def test_mode(bed, xkvd, mode, expected):
     d = xkvd("--mode", mode, "--save", "")
@@ -58,8 +58,8 @@ def test_mode(bed, xkvd, mode, expected):
     serves(d, SERVER6)
 
 
-@pytest.mark.parametrize("first, then", [("generic", "native"), ("native", "generic"),
-                                         ("generic", "auto")])
+@pytest.mark.parametrize("first, then", [in_long("generic", "native"),
+                                         ("native", "generic"), ("generic", "auto")])
 def test_mode_of_an_adopted_program(bed, xkvd, first, then):
     """The mode of the configuration holds, whatever an earlier xkvd has attached in."""
     d = xkvd("--mode", first, "--save", "")

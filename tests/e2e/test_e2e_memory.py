@@ -387,6 +387,7 @@ def test_pages_go_back_to_the_kernel(xkvd):
     accounted(d)
 
 
+@pytest.mark.long
 @pytest.mark.seconds(120)
 def test_free_slots_are_few_at_rest(xkvd):
     """Up to a quarter may be free while a class grows, afterwards not much more than a page."""

@@ -340,23 +340,23 @@ CASES = SOUND + BROKEN
 
 # What `make check` takes: something of each model, in some seconds.  `make check-long` takes all.
 QUICK = {"OWN_LIST_ONLY",
-         "interrupted read", "order", "NO_SEQ_RECHECK",
+         "locks in order may wait", "order", "NO_SEQ_RECHECK",
          "NO_ENTRY_RECHECK",
          "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK",
          "feed", "feed, room for all", "IGNORE_LOG", "OFF_FIRST",
          "COMPARE_AND_EXCHANGE", "NO_SECOND_LOOK",
          "locks", "locks: NOT_BEHIND", "locks: KEEP_OWN", "locks: OWN_ONLY", "locks: NO_FLUSH",
-         "TCP", "TCP: NO_POSITION", "TCP: NO_REPEAT",
+         "TCP: NO_POSITION", "TCP: NO_REPEAT",
          "TCP, half a command", "TCP: ADVANCE_FIRST", "TCP: PUBLISH_HALF",
-         "TCP: NO_TRIM", "TCP: QUOTED_AS_SENT", "close", "close: IGNORE_TIME_WAIT",
+         "TCP: NO_TRIM", "TCP: QUOTED_AS_SENT", "close: IGNORE_TIME_WAIT",
          "transaction, interrupted", "transactions: NO_VALIDATION",
-         "transactions: VALIDATE_FIRST", "transactions: NO_SLOT_LOCK",
+         "transactions: VALIDATE_FIRST",
          "transactions: NO_UNRESERVE", "transactions: NO_ODD_CHECK_AGAIN",
          "proxy, fills of others", "proxy: NO_LATER_FILL", "proxy: NO_COMMON_BARRIER",
          "proxy: NO_RAW_BARRIER",
          "proxy: NO_GUARD", "proxy: NO_BARRIER", "proxy: NO_EMPTYING",
          "cluster", "cluster: NO_WAIT_FOR_MAP",
-         "cut, two changes", "cut: NO_WAIT_EARLIER", "cut: BUCKET_FIRST", "cut: NO_LATE",
+         "cut: NO_WAIT_EARLIER", "cut: BUCKET_FIRST", "cut: NO_LATE",
          "log, killed", "log: POSITION_FIRST", "log: TRY_AGAIN", "log: FORGET_DAMAGE"}
 
 MILLIONS = {"interrupted by a read", "lists, interrupted", "lists, a new span",

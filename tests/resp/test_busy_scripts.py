@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import BUILD
+from conftest import BUILD, in_long
 from respserver import (LUA_WAIT, Connection, commands, encode, in_kernel, in_memory,
                         wait_for)
 
@@ -440,7 +440,8 @@ class Gaps:
 
 
 @pytest.mark.parametrize("store", ["memory"], indirect=True, scope="module")
-@pytest.mark.parametrize("name", [*IN_C, *LARGE])
+@pytest.mark.parametrize("name", [
+    name if number % 2 else in_long(name) for number, name in enumerate([*IN_C, *LARGE])])
 def test_others_are_served_during_a_call(xkv, own, name):
     """
     Within the threshold and 100 ms, and as much again for a slow CPU; up to three times, as CPUs
