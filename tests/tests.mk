@@ -169,8 +169,9 @@ sanitize sanitize-check:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san GUARDS=1 SAN='$(SAN_FLAGS)' \
 		CFLAGS='-O1 -g1 -Wno-format-truncation' $(SANITIZED)
 
-# What of `tests` it runs without: UNSEEN of tests/run, since the programs of packet/ no sanitizer
-# sees, and bench/ is no server; and what tests start.
+# What of `tests` is run with sanitizers (seen), and without (unseen): UNSEEN of tests/run, as no
+# sanitizer sees the programs of packet/, and bench/ is no server; what is marked plain; and what
+# tests start.
 .PHONY: seen unseen
 UNSEEN := tests/packet/% tests/bench/%
 programs = $(addprefix $(BUILD)/tests/,$(basename $(notdir $(1))))

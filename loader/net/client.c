@@ -103,6 +103,14 @@ static void follow_input(struct client *c)
 	call->pending = stream_pending(&c->stream);
 }
 
+/* The command is done with: its bytes, and replies that others had to be behind. */
+static void end_command(struct client *c)
+{
+	c->stream.in.pos += c->stream.parser.pos;
+	if (c->caller.session.held.out.head || c->caller.session.held.out.failed)
+		reply_splice(&c->caller.session.reply, &c->caller.session.held);
+}
+
 /* Resumes the unfinished command, if there is one and there is time.  True: none is left. */
 static bool finish_command(struct client *c)
 {
@@ -114,15 +122,8 @@ static bool finish_command(struct client *c)
 	c->caller.ran = c->caller.worker->executor->resume(&c->caller);
 	if (c->caller.ran & RUN_UNFINISHED)
 		return false;
-	c->stream.in.pos += c->stream.parser.pos;
-	reply_splice(&c->caller.session.reply, &c->caller.session.held);
+	end_command(c);
 	return true;
-}
-
-static void splice_held(struct client *c)
-{
-	if (c->caller.session.held.out.head || c->caller.session.held.out.failed)
-		reply_splice(&c->caller.session.reply, &c->caller.session.held);
 }
 
 static void run_command(struct client *c)
@@ -136,10 +137,8 @@ static void run_command(struct client *c)
 		c->caller.ran = c->caller.worker->executor->run(&c->caller);
 		c->wrote |= c->caller.ran & (RUN_WRITES | RUN_MAY_WRITE);
 	}
-	if (c->caller.ran & RUN_UNFINISHED)
-		return;
-	c->stream.in.pos += p->pos;
-	splice_held(c);
+	if (!(c->caller.ran & RUN_UNFINISHED))
+		end_command(c);
 }
 
 /* Executes one command.  False if there is none, or none may be executed. */
@@ -163,7 +162,7 @@ static bool execute_one(struct client *c)
 		c->stream.in.pos += resp_forget(&c->stream.parser);
 		c->caller.ran = c->caller.worker->executor->refuse_long(&c->caller);
 		if (!(c->caller.ran & RUN_UNFINISHED))
-			splice_held(c);
+			end_command(c);
 		return true;
 	case RESP_MORE:
 		c->stream.in.pos += resp_forget(&c->stream.parser);

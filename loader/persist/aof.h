@@ -82,8 +82,8 @@ struct aof_report {
 
 /*
  * Reads a file from offset `begin` to its end, or as far as `end`.  A transaction that is not
- * complete is handed on nevertheless: who must not use it undoes
- * what it has done, or reads the file twice.
+ * complete is handed on nevertheless: who must not use it undoes what it has done, or reads the
+ * file twice.
  * 0; or, with the report:
  *   -EBADMSG   damaged, or truncated
  *   -ENOMEM, or -errno of read(2)

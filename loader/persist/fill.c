@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "config/config.h"
+#include "loading.h"
 #include "util/crc32c.h"
 #include "util/log.h"
 #include "util/machine.h"
@@ -335,4 +336,15 @@ int fill_remove_rest(struct store *st, char *err, size_t err_len)
 			 "it by xkvd --detach",
 			 strerror(-ret));
 	return ret;
+}
+
+int fill_start_over(struct store *st, char *err, size_t err_len)
+{
+	int ret = fill_remove_rest(st, err, err_len);
+
+	if (ret)
+		return ret;
+	*err = '\0';
+	loading_again();
+	return 0;
 }

@@ -60,5 +60,7 @@ int fill_fail(const struct fill *f, const char *file, char *err, size_t err_len)
  * part of files that may have changed since.  0, or -errno with a sentence.
  */
 int fill_remove_rest(struct store *st, char *err, size_t err_len);
+/* The same of what the first pass has set, with its sentence: the files will be read anew. */
+int fill_start_over(struct store *st, char *err, size_t err_len);
 
 #endif

@@ -675,12 +675,10 @@ static int set_keys(struct replay *r, struct store *st)
 /* Sets no key before all files were read. */
 static int check_and_set(struct replay *r, struct store *st)
 {
-	int ret = fill_remove_rest(st, r->err, r->err_len);
+	int ret = fill_start_over(st, r->err, r->err_len);
 
 	if (ret)
 		return ret;
-	*r->err = '\0';
-	loading_again();
 	r->pass = PASS_CHECK;
 	ret = read_files(r);
 	if (ret)

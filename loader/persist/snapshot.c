@@ -1027,13 +1027,10 @@ static int set_keys(struct load *load, int fd)
 /* Sets no key before all of the file was read. */
 static int check_and_set(struct load *load, int fd, enum rdb_other policy)
 {
-	int ret = fill_remove_rest(load->st, load->err, load->err_len);
+	int ret = fill_start_over(load->st, load->err, load->err_len);
 
-	if (ret)
-		return ret;
-	*load->err = '\0';
-	loading_again();
-	ret = check_file(load, fd, policy);
+	if (!ret)
+		ret = check_file(load, fd, policy);
 	if (ret)
 		return ret;
 	load->pass = LOAD_SET;

@@ -1437,11 +1437,12 @@ static bool cannot_write(void)
 static void *rewrite_main(void *arg)
 {
 	bool stuck = cannot_write();
-	int ret;
+	int ret = 0;
 
-	if (!stuck)
+	if (!stuck) {
 		thread_steps_back();
-	ret = stuck ? 0 : rewrite_by_walk();
+		ret = rewrite_by_walk();
+	}
 	if (stuck || (ret && ret != -ECANCELED && cannot_write()))
 		ret = rewrite_of_moment();
 	if (ret)

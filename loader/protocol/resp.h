@@ -48,7 +48,7 @@ struct resp_parser {
 enum resp_status {
 	RESP_MORE,    /* the command is not complete: call again with more bytes */
 	RESP_COMMAND, /* argc (perhaps 0: nothing to do) and argv are valid; it took `pos` bytes */
-	RESP_REFUSED, /* an argument is too long; its end will be RESP_COMMAND, without arguments */
+	RESP_REFUSED, /* an argument is too long; the command ends with RESP_COMMAND of none */
 	RESP_ERROR,   /* not RESP: send `error` and close */
 	RESP_NOMEM,
 };

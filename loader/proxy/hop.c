@@ -93,10 +93,8 @@ static bool go_on(struct hop *h)
 
 	if (!l)
 		return false;
-	if (h->asks) {
-		link_words(l, 1, (const char *[]){ "ASKING" });
-		link_expect_any(l);
-	}
+	if (h->asks)
+		link_tell(l, 1, (const char *[]){ "ASKING" });
 	hop_to(h, l);
 	return true;
 }

@@ -156,22 +156,12 @@ static void on_drained(struct link *l)
 /* What CLIENT INFO and LIST of the upstream are to say; not every upstream knows of libraries. */
 static void introduce(struct link *l, const struct session *s)
 {
-	const struct {
-		const char *word[4];
-	} about[] = {
-		{ { "CLIENT", "SETNAME", s->name } },
-		{ { "CLIENT", "SETINFO", "LIB-NAME", s->lib_name } },
-		{ { "CLIENT", "SETINFO", "LIB-VER", s->lib_version } },
-	};
-
-	for (unsigned int i = 0; i < sizeof(about) / sizeof(about[0]); i++) {
-		unsigned int count = i ? 4 : 3;
-
-		if (!about[i].word[count - 1])
-			continue;
-		link_words(l, count, about[i].word);
-		link_expect_any(l);
-	}
+	if (s->name)
+		link_tell(l, 3, (const char *[]){ "CLIENT", "SETNAME", s->name });
+	if (s->lib_name)
+		link_tell(l, 4, (const char *[]){ "CLIENT", "SETINFO", "LIB-NAME", s->lib_name });
+	if (s->lib_version)
+		link_tell(l, 4, (const char *[]){ "CLIENT", "SETINFO", "LIB-VER", s->lib_version });
 }
 
 struct own *own_of(struct node *n, struct passage *p)

@@ -453,10 +453,8 @@ static unsigned int pass(struct proxy *x, struct passage *p, enum special specia
 	shared = to == &n->shared[0] || to == &n->shared[1];
 	if (!to && p->count)
 		return passage_wait(p, 0);
-	if (to && special == IS_WAIT) { /* for what others have passed on for this client, too */
-		link_words(to, 1, (const char *[]){ "PING" });
-		link_expect_any(to);
-	}
+	if (to && special == IS_WAIT) /* for what others have passed on for this client, too */
+		link_tell(to, 1, (const char *[]){ "PING" });
 	q = to ? prepare(x, p, shared, special) : NULL;
 	if (!q)
 		return no_memory(p);

@@ -59,6 +59,12 @@ void link_words(struct link *l, unsigned int argc, const char *const *argv)
 		append_word(&l->out, argv[i], strlen(argv[i]));
 }
 
+void link_tell(struct link *l, unsigned int argc, const char *const *argv)
+{
+	link_words(l, argc, argv);
+	link_expect_any(l);
+}
+
 void link_written(struct link *l)
 {
 	if (l->out.failed)

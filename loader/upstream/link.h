@@ -96,6 +96,8 @@ void link_sent(struct link *l, struct request *r);
 void link_expect_ok(struct link *l);
 /* The same; an error does not matter. */
 void link_expect_any(struct link *l);
+/* Sends a command whose reply nobody waits for, and whose error does not matter. */
+void link_tell(struct link *l, unsigned int argc, const char *const *argv);
 /* Bytes were appended, of a link that is `raw`. */
 void link_written(struct link *l);
 /* Sends now what waits: within the last steps of a round of the loop it would wait for the next. */
