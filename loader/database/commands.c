@@ -803,13 +803,8 @@ static unsigned int commands_run(struct caller *c)
 
 static unsigned int refuse_long(struct caller *c)
 {
-	const struct server *s = c->srv;
-
 	client_skip_begin(c);
-	reply_error(reply_now(c), "ERR invalid bulk length: longer than %s (%llu bytes)",
-		    s->longest < s->cfg->proto_max_bulk_len ? "maxmemory-clients allows"
-							    : "proto-max-bulk-len",
-		    (unsigned long long)s->longest);
+	reply_error(reply_now(c), "%s", c->srv->too_long);
 	transaction_of(c)->failed |= c->session.multi;
 	client_skip_end(c);
 	return 0;

@@ -305,6 +305,10 @@ void clients_limit_arguments(struct server *s)
 	if (limit > 2 * ARGUMENT_REST)
 		limit -= ARGUMENT_REST;
 	s->longest = limit < most ? limit : most;
+	snprintf(s->too_long, sizeof(s->too_long),
+		 "ERR invalid bulk length: longer than %s (%llu bytes)",
+		 limit < most ? "maxmemory-clients allows" : "proto-max-bulk-len",
+		 (unsigned long long)s->longest);
 }
 
 uint64_t server_spare_memory(const struct server *s)

@@ -68,6 +68,7 @@ struct server {
 	double started;	       /* by monotonic_seconds() */
 	uint64_t memory_whole; /* bytes: of the machine, or of our cgroup */
 	uint64_t longest;      /* bytes of an argument: clients_limit_arguments() */
+	char too_long[112];    /* the error that a longer one gets */
 	size_t tracked_bytes;  /* of CLIENT TRACKING's table; of commands/ */
 	/* whether memory was short at the last check, and the memory of clients and table then */
 	bool memory_short;

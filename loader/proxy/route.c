@@ -76,8 +76,6 @@ static const struct resp_arg
 	no_events = WHY("ERR with `upstream` no events are kept: subscribe to __keyspace@0__:* "
 			"instead, which the upstream publishes"),
 	cross_slot = WHY("CROSSSLOT Keys in request don't hash to the same slot"),
-	too_long = WHY("ERR invalid bulk length: longer than proto-max-bulk-len, or than "
-		       "maxmemory-clients allows"),
 	for_replicas = WHY("ERR a replica connects to the upstream itself");
 
 static enum special find_special(const struct special_name *names, const struct resp_arg *word)
@@ -624,9 +622,12 @@ static struct passage *begun(struct caller *c)
 
 unsigned int route_refuse_long(struct caller *c)
 {
+	static struct resp_arg too_long; /* it becomes the call, which may wait */
 	struct passage *p = begun(c);
-	unsigned int flags = deny(p, &too_long);
+	unsigned int flags;
 
+	too_long = (struct resp_arg){ { c->srv->too_long }, strlen(c->srv->too_long) };
+	flags = deny(p, &too_long);
 	p->too_long = flags & RUN_UNFINISHED;
 	return flags;
 }

@@ -348,16 +348,17 @@ def test_no_touch_is_about_the_upstreams_keys(pair):
 def test_arguments_that_are_too_long(xkv, behind):
     """They are refused in their turn, and EXEC with them."""
     too_long = encode("SET", "long", b"x" * ((1 << 20) + 1))
+    error = b"-ERR invalid bulk length: longer than proto-max-bulk-len (1048576 bytes)\r\n"
     with xkv.connect() as c, behind.connect() as other:
         assert c.call("XKV", "CONFIG", "SET", "proto-max-bulk-len", "1mb") == b"+OK\r\n"
         c.send(encode("RPUSH", "some", "a") + too_long + encode("PING"))
         assert c.reply() == b":1\r\n"
-        assert c.reply().startswith(b"-ERR invalid bulk length")
+        assert c.reply() == error
         assert c.reply() == b"+PONG\r\n"
         assert c.call("MULTI") == b"+OK\r\n"
         assert c.call("SET", "short", 1) == b"+QUEUED\r\n"
         c.send(too_long)
-        assert b"invalid bulk length" in c.reply()
+        assert error[1:-2] in c.reply()
         assert c.call("EXEC").startswith(b"-EXECABORT")
         assert other.call("EXISTS", "short", "long") == b":0\r\n"
         assert c.call("XKV", "CONFIG", "SET", "proto-max-bulk-len", "512mb") == b"+OK\r\n"
