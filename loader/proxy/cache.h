@@ -7,7 +7,7 @@
  * it was true.  An entry is true from its fill on, until it is announced that it is not.  A fill
  * is overtaken, and not kept, if that comes before all of the fill is here; and if a command that
  * may write the key passes meanwhile, on whatever connection: its entry is dropped before it is
- * sent, and nobody may fill it until its reply is here.
+ * sent.  Nobody may fill it until its reply is here, unless it goes by the watch as well.
  *
  * The lease says how long entries may be believed without a sign of life: a PING that has come back
  * on the watch proves that all is known that was announced before it was sent.

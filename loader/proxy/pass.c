@@ -347,7 +347,10 @@ void passed_expects(struct passed *q)
 void pass_command(struct passed *q, struct node *n, struct link *to)
 {
 	const struct call *call = &q->passage->caller->call;
-	enum hop_way way = to == &n->shared[0] ? BY_RESP2 : to == &n->shared[1] ? BY_RESP3 : BY_OWN;
+	enum hop_way way = to == &n->shared[0]	 ? BY_RESP2
+			   : to == &n->shared[1] ? BY_RESP3
+			   : to == &n->watch	 ? BY_WATCH
+						 : BY_OWN;
 
 	passed_expects(q);
 	q->moves = n->proxy->cluster.is_one && way == BY_OWN && !passage_is_own(q->passage);

@@ -162,7 +162,7 @@ struct proxy {
 /* Where commands of a client are under way: on one kind of connection at a time. */
 enum pass_on {
 	ON_NOTHING,
-	ON_WATCH, /* reads that wait for a fill, or in line behind one; and what is held back */
+	ON_WATCH, /* reads that wait for a fill, or in line; writes of strings; what is held back */
 	ON_SHARED,
 	ON_OWN,
 };

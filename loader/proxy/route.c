@@ -225,11 +225,40 @@ static bool wants_own(const struct proxy *x, const struct call *call)
 	return false;
 }
 
+/* SET that replies OK or an error: without NX, XX, GET and what is not known. */
+static bool is_plain_set(const struct call *call)
+{
+	static const char *const with_time[] = { "ex", "px", "exat", "pxat" };
+	bool knows = call->argc == 3 || (call->argc == 4 && arg_is(&call->argv[3], "keepttl"));
+
+	for (unsigned int i = 0; call->argc == 5 && i < 4; i++)
+		knows |= arg_is(&call->argv[3], with_time[i]);
+	return knows;
+}
+
+/* Does it write strings that it names, with a reply that is the same in both protocols? */
+static bool writes_strings(const struct call *call)
+{
+	static const char *const names[] = { "del",	"unlink",   "incr",	 "decr",
+					     "incrby",	"decrby",   "append",	 "setex",
+					     "psetex",	"mset",	    "setrange",	 "expire",
+					     "pexpire", "expireat", "pexpireat", "persist",
+					     "setnx",	"msetnx" };
+
+	if (arg_is(&call->argv[0], "set"))
+		return is_plain_set(call);
+	for (unsigned int i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (arg_is(&call->argv[0], names[i]))
+			return true;
+	return false;
+}
+
 /* What a command means for the cache. */
 struct touch {
 	struct proxy *proxy;
-	struct guards *guards;
-	uint64_t reads;	  /* keys: cache_bit() */
+	struct guards *guards; /* NULL: all fills that are sent from now on come behind it */
+	unsigned int writes;   /* keys */
+	uint64_t reads;	       /* keys: cache_bit() */
 	bool reads_known; /* a key that is cached: others may have learnt from there what it was */
 	bool failed;	  /* no memory */
 };
@@ -238,6 +267,11 @@ static void touch_key(void *arg, const struct resp_arg *key, bool writes)
 {
 	struct touch *t = arg;
 
+	t->writes += writes;
+	if (writes && !t->guards) {
+		cache_drop(t->proxy, key->ptr, key->len);
+		return;
+	}
 	if (writes) {
 		t->failed |= !guards_add(t->proxy, t->guards, key->ptr, key->len);
 		return;
@@ -276,8 +310,7 @@ static bool prepare_cache(struct proxy *x, struct passage *p, enum special speci
 	const struct call *call = &p->caller->call;
 	const struct catalog_command *cmd = catalog_find(x->catalog, call->argc, call->argv);
 	struct touch t = { .proxy = x, .guards = p->multi ? &p->queued : &q->guards };
-	unsigned int before = t.guards->count;
-	bool changes_more = true, reads_more = false, all, none;
+	bool changes_more = true, reads_more = false, all;
 
 	if (!x->tracks)
 		return true;
@@ -285,11 +318,12 @@ static bool prepare_cache(struct proxy *x, struct passage *p, enum special speci
 		prepare_end(p, q);
 		return true;
 	}
+	if (p->on == ON_WATCH && !x->cluster.is_one) /* no node sends it on to another */
+		t.guards = NULL;
 	if (cmd) {
 		all = catalog_keys(cmd, call->argc, call->argv, touch_key, &t);
-		none = t.guards->count == before && !t.reads;
-		changes_more = may_change_more(cmd, all, t.guards->count == before);
-		reads_more = may_read_more(cmd, special, all, none);
+		changes_more = may_change_more(cmd, all, !t.writes);
+		reads_more = may_read_more(cmd, special, all, !t.writes && !t.reads);
 	}
 	q->reads = p->multi ? 0 : t.reads;
 	q->after = x->fills;
@@ -299,9 +333,10 @@ static bool prepare_cache(struct proxy *x, struct passage *p, enum special speci
 }
 
 /* The client's command, ready to be sent there.  NULL: no memory. */
-static struct passed *prepare(struct proxy *x, struct passage *p, bool shared, enum special special)
+static struct passed *prepare(struct proxy *x, struct passage *p, enum pass_on on,
+			      enum special special)
 {
-	struct passed *q = passed_new(x, p, shared ? ON_SHARED : ON_OWN);
+	struct passed *q = passed_new(x, p, on);
 
 	if (q && !prepare_cache(x, p, special, q)) {
 		guards_release(x, &q->guards);
@@ -326,11 +361,12 @@ static struct link *link_for(struct proxy *x, struct passage *p, enum special sp
 		return NULL; /* each of them may have to go on to another node */
 	if (p->on == ON_OWN)
 		return own;
-	if (p->on == ON_WATCH)
-		return NULL;
 	if ((special == PLAIN || special == IS_SWAPDB) && !passage_is_own(p) &&
-	    !wants_own(x, &p->caller->call))
-		return &n->shared[resp3];
+	    !wants_own(x, &p->caller->call)) {
+		if (x->tracks && p->on != ON_SHARED && writes_strings(&p->caller->call))
+			return &n->watch;
+		return p->on == ON_WATCH ? NULL : &n->shared[resp3];
+	}
 	if (p->count)
 		return NULL;
 	made = own_of(n, p);
@@ -436,29 +472,34 @@ static void count(struct proxy *x, const struct passage *p, enum pass_way way)
 	x->stats.passed[way]++;
 }
 
+static enum pass_on place_of(const struct node *n, const struct link *l)
+{
+	if (l == &n->watch)
+		return ON_WATCH;
+	return l == &n->shared[0] || l == &n->shared[1] ? ON_SHARED : ON_OWN;
+}
+
 static unsigned int pass(struct proxy *x, struct passage *p, enum special special)
 {
 	struct node *n = node_for(x, p);
 	struct link *to;
 	struct passed *q;
-	bool shared;
 
 	if (!n || !n->up)
 		return refuse(x, p, n);
 	if (p->count >= UNDER_WAY_MAX || (p->count && p->bytes >= UNDER_WAY_ROOM))
 		return passage_wait(p, p->count / 2);
 	to = link_for(x, p, special, n);
-	shared = to == &n->shared[0] || to == &n->shared[1];
 	if (!to && p->count)
 		return passage_wait(p, 0);
 	if (to && special == IS_WAIT) /* for what others have passed on for this client, too */
 		link_tell(to, 1, (const char *[]){ "PING" });
-	q = to ? prepare(x, p, shared, special) : NULL;
+	q = to ? prepare(x, p, place_of(n, to), special) : NULL;
 	if (!q)
 		return no_memory(p);
 	pass_command(q, n, to);
 	note(p, special, q);
-	count(x, p, shared ? PASS_SHARED : PASS_OWN);
+	count(x, p, place_of(n, to) == ON_OWN ? PASS_OWN : PASS_SHARED);
 	return 0;
 }
 
@@ -576,7 +617,7 @@ static unsigned int pass_to_all(struct proxy *x, struct passage *p)
 		return passage_wait(p, 0);
 	if (lacks || !cluster_any(x))
 		return refuse(x, p, lacks);
-	q = prepare(x, p, true, PLAIN);
+	q = prepare(x, p, ON_SHARED, PLAIN);
 	if (!q)
 		return no_memory(p);
 	spread_send(q);

@@ -467,6 +467,9 @@ FRONT_MUTANTS = {
     "the entry stays until the write is announced": (
         "loader/proxy/cache.c", "g->key[g->count++] = k;\n\tcache_drop(x, name, len);",
         "g->key[g->count++] = k;"),
+    "the entry stays while a write on the watch is under way": (
+        "loader/proxy/route.c", "cache_drop(t->proxy, key->ptr, key->len);\n\t\treturn;",
+        "return;"),
     "what a fill brings is kept while a write is under way": (
         "loader/proxy/fill.c", ".keeps = !key->writes && !key->filled,",
         ".keeps = !key->filled,"),

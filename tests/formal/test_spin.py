@@ -66,6 +66,7 @@ TCP_PATH = ["MOST=2", "PATH", "ARMED=1"]
 FILLS_OF_OTHERS = ["FILLS=1", "WRITES=0", "SCRIPTS=0"]
 PASSED_THROUGH = ["RAWS=2", "SCRIPTS=0", "OTHERS=0", "READS=2"]
 OTHER_NEWS = ["LEARNS=1", "WRITES=0", "READS=2"]
+ON_WATCH = ["ON_WATCH=2", "SCRIPTS=0", "READS=2"]
 PIPELINE = ["WRITES=3", "READS=0", "LEARNS=0", "OTHERS=0"]
 OWN_WRITE = ["WRITES=1", "LEARNS=0", "OTHERS=0"]
 TWO_MASTERS = ["SCRIPTS=1", "TELLS=1", "LEARNS=0", "OTHERS=0"]
@@ -131,6 +132,7 @@ SOUND = [
     Case("close, copies", "close", ["COPIES=1"]),
 
     Case("proxy", "proxy", []),
+    Case("proxy, writes on the watch", "proxy", ON_WATCH),
     Case("proxy, fills of others", "proxy", FILLS_OF_OTHERS),
     Case("proxy, other news of a script", "proxy", OTHER_NEWS),
     Case("proxy, a client that is passed through", "proxy", PASSED_THROUGH),
@@ -282,6 +284,7 @@ BROKEN = [
     without("KEEP_AT_SYN", "acks_unsent hung", [], "close"),
     without("NO_DROP", "stale", [], "proxy"),
     without("NO_OVERTAKING", "stale", [], "proxy"),
+    without("NO_DROP_ON_WATCH", "stale", ON_WATCH, "proxy"),
     without("NO_GUARD", "stale", [], "proxy"),
     without("JOIN_OVERTAKEN", "stale", [], "proxy"),
     without("NO_BARRIER", "stale", [], "proxy"),
@@ -353,7 +356,7 @@ QUICK = {"OWN_LIST_ONLY",
          "transactions: VALIDATE_FIRST",
          "transactions: NO_UNRESERVE", "transactions: NO_ODD_CHECK_AGAIN",
          "proxy, fills of others", "proxy: NO_LATER_FILL", "proxy: NO_COMMON_BARRIER",
-         "proxy: NO_RAW_BARRIER",
+         "proxy: NO_RAW_BARRIER", "proxy: NO_DROP_ON_WATCH",
          "proxy: NO_GUARD", "proxy: NO_BARRIER", "proxy: NO_EMPTYING",
          "cluster", "cluster: NO_WAIT_FOR_MAP",
          "cut: NO_WAIT_EARLIER", "cut: BUCKET_FIRST", "cut: NO_LATE",

@@ -812,6 +812,10 @@ def test_the_command_line_asks_xkvd(xkv, behind):
     assert points["xkvd"]["grade"] == "good" and "persistence" not in points
 
 
+def figure(c, name):
+    return int(re.search(rb"\b%s:(\d+)" % name.encode(), c.call("XKV", "INFO", "upstream"))[1])
+
+
 def xkv_connection(c):
     return type(c)(c.sock.getpeername()[1])
 
@@ -857,7 +861,7 @@ def held(relayed):
 OLD, NEW = b"$3\r\nold\r\n", b"$3\r\nnew\r\n"
 
 
-@pytest.mark.parametrize("write", ["SET k new", "MULTI|SET k new|EXEC",
+@pytest.mark.parametrize("write", ["SET k new XX", "MULTI|SET k new|EXEC",
                                    "EVAL return+redis.call('SET',KEYS[1],'new') 1 k"])
 def test_fill_that_a_write_overtakes(held, behind, write):
     """The fill was executed before the write; its reply comes later, the announcement last."""
@@ -882,7 +886,7 @@ def test_fill_that_a_write_overtakes(held, behind, write):
 def test_write_under_way_keeps_fills_from_being_kept(held):
     a, b, relay = held
     shared = relay.hold(False, upwards=True)
-    b.send(encode("SET", "k", "new"))
+    b.send(encode("SET", "k", "new", "XX"))
     relay.waits(shared, b"new")
     assert a.call("GET", "k") == OLD  # the write has not been executed
     watch = relay.hold(True)
@@ -892,6 +896,40 @@ def test_write_under_way_keeps_fills_from_being_kept(held):
     time.sleep(0.1)
     relay.release(watch)
     assert a.reply() == NEW
+
+
+def test_write_on_the_watch_overtakes_what_was_sent_before(held):
+    """SET goes where fills go.  It is announced behind its reply, which somebody has by then."""
+    a, b, relay = held
+    watch = relay.hold(True)
+    a.send(encode("GET", "k"))
+    relay.waits(watch, b":-1\r\n")
+    b.send(encode("SET", "k", "new"))
+    relay.waits(watch, b"invalidate")
+    relay.release(watch, b"+OK\r\n")
+    assert (a.reply(), b.reply()) == (OLD, b"+OK\r\n")
+    a.send(encode("GET", "k"))
+    relay.waits(watch, NEW)
+    relay.release(watch)
+    assert a.reply() == NEW
+
+
+def test_fill_behind_a_write_on_the_watch_is_kept(held, relayed):
+    """... and others that read the key wait for the same one."""
+    a, b, relay = held
+    with relayed[0].connect() as c:
+        before = figure(c, "cache_filled")
+        watch = relay.hold(True, upwards=True)
+        b.send(encode("SET", "k", "new") + encode("GET", "k"))
+        relay.waits(watch, encode("PTTL", "k"))
+        a.send(encode("GET", "k"))
+        for _ in range(3):  # it has read that when it has answered these
+            c.call("PING")
+        assert relay.held[watch].count(encode("GET", "k")) == 1
+        relay.release(watch)
+        assert (b.reply(), b.reply(), a.reply()) == (b"+OK\r\n", NEW, NEW)
+        wait_for(lambda: figure(c, "cache_filled") > before, "the entry")
+        assert a.call("GET", "k") == NEW
 
 
 def test_what_a_script_has_written_is_seen_with_its_reply(held):
@@ -1059,7 +1097,7 @@ def test_exclusive_nobody_sees_half_of_it(passed_through, exclusive_relayed, end
     relay.release(answer)
     assert raw.reply() == b":1\r\n"
     assert ends(raw)
-    barriers = lambda: int(re.search(rb"barriers:(\d+)", a.call("XKV", "INFO", "upstream"))[1])
+    barriers = lambda: figure(a, "barriers")
 
     def reads_without_waiting():
         before = barriers()

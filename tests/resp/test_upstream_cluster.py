@@ -193,7 +193,7 @@ def test_order_across_a_redirection(cluster, xkv):
     key = cluster.key_of(0, "order")
     with xkv.connect() as c, moving(cluster, key) as (slot, source, target):
         up = cluster.relays[source].hold(False, upwards=True)
-        c.send(encode("APPEND", key, "a") + encode("APPEND", key, "b"))
+        c.send(encode("RPUSH", key, "a") + encode("RPUSH", key, "b"))
         cluster.relays[source].waits(up, b"b")
         cluster.claim(slot, source, target)
         down = cluster.relays[source].hold(False)
@@ -201,13 +201,13 @@ def test_order_across_a_redirection(cluster, xkv):
         wait_for(lambda: cluster.relays[source].held[down].count(b"-MOVED") == 2, "the replies")
         cluster.relays[source].release(down, b"\r\n")
         assert c.reply() == b":1\r\n"
-        c.send(encode("APPEND", key, "c"))
+        c.send(encode("RPUSH", key, "c"))
         with xkv.connect() as other:  # it has read that when it has answered these
             for _ in range(3):
                 other.call("APPEND", "{%s}" % key, "x")
         cluster.relays[source].release(down)
         assert [c.reply(), c.reply()] == [b":2\r\n", b":3\r\n"]
-        assert c.call("GET", key) == b"$3\r\nabc\r\n"
+        assert c.call("LRANGE", key, 0, -1) == b"*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n"
 
 
 def others_than_any(cluster):

@@ -3,7 +3,8 @@
  * The cache in front of a Redis (loader/proxy/), for Spin: one key, whose value is how often it was
  * written; the Redis; xkvd, with two readers and who writes; and others, who write to the Redis
  * directly.  There are two connections between xkvd and the Redis, the watch and the one that
- * clients share.  What is sent on one arrives in its order, and nothing orders the two.
+ * clients share.  What is sent on one arrives in its order, and nothing orders the two.  Writes of
+ * strings go by the watch as well, without a guard.
  *
  * Both are one thread each: an atomic block is what one of them does about one message.
  *
@@ -16,6 +17,9 @@
 
 #ifndef WRITES
 #define WRITES 1 /* that name the key */
+#endif
+#ifndef ON_WATCH
+#define ON_WATCH 0 /* of these, on the watch */
 #endif
 #ifndef SCRIPTS
 #define SCRIPTS 1 /* that write it without naming it */
@@ -84,6 +88,18 @@ end:
 	:: atomic { watch_up ? GET, arg -> tracked = true; watch_down ! VALUE, value }
 	:: atomic { watch_up ? TTL, arg -> tracked = true; watch_down ! LEFT, 0 }
 	:: atomic { watch_up ? PING, arg -> watch_down ! PONG, arg }
+#if ON_WATCH
+	/* Redis 7 announces it behind the reply, Redis 6 before that */
+	:: atomic { watch_up ? SET, arg -> value++;
+		if
+		:: tracked -> tracked = false;
+			if
+			:: watch_down ! CHANGED, 0; watch_down ! DONE, value
+			:: watch_down ! DONE, value; watch_down ! CHANGED, 0
+			fi
+		:: else -> watch_down ! DONE, value
+		fi }
+#endif
 	:: atomic { shared_up ? SET, arg -> write_it(); shared_down ! DONE, value }
 	:: atomic { shared_up ? SCRIPT, arg ->
 		write_it();
@@ -208,7 +224,11 @@ inline lose()
 	:: else -> break
 	od;
 	do
-	:: len(watch_up) > 0 -> watch_up ? _, _
+	:: len(watch_up) > 0 -> watch_up ? what, rest;
+		if
+		:: what == SET -> orphans++
+		:: else
+		fi
 	:: else -> break
 	od;
 	do
@@ -228,7 +248,7 @@ inline lose()
 
 active proctype xkvd()
 {
-	byte writes, scripts, read, fills, learns, raws, losses, v;
+	byte writes, watched, scripts, read, fills, learns, raws, losses, v;
 
 	do
 	/* the first reader: a hit, a fill, or a read that passes beside it */
@@ -267,6 +287,14 @@ active proctype xkvd()
 #endif
 #endif
 		shared_up ! SET, 0 }
+#if ON_WATCH
+	:: atomic { watched < ON_WATCH ->
+		watched++;
+#ifndef NO_DROP_ON_WATCH
+		drop();
+#endif
+		watch_up ! SET, 0 }
+#endif
 	:: atomic { scripts < SCRIPTS -> scripts++; unnamed++; shared_up ! SCRIPT, 0 }
 	:: atomic { learns < LEARNS -> learns++; shared_up ! LEARN, 0 }
 #if RAWS
@@ -283,6 +311,9 @@ active proctype xkvd()
 	:: atomic { losses < LOSSES -> losses++; lose() }
 	/* what comes */
 	:: atomic { shared_down ? DONE, v -> guards--; learn(v) }
+#if ON_WATCH
+	:: atomic { watch_down ? DONE, v -> learn(v) }
+#endif
 	:: atomic { shared_down ? TOLD, v ->
 #ifdef NO_BARRIER
 		unnamed--;
