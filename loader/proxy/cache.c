@@ -123,15 +123,18 @@ bool cache_knows(struct proxy *x, const void *name, size_t len)
 	return (k && k->filled && !k->filled->overtaken) || is_there(x, name, len);
 }
 
-void cache_drop(struct proxy *x, const void *name, size_t len)
+static void overtake(struct proxy *x, const struct cached_key *k)
 {
-	struct cached_key *k = find(x, name, len, hashtable_hash(x->keys_secret, name, len));
+	if (k->filled->overtaken)
+		return;
+	k->filled->overtaken = true;
+	x->stats.overtaken++;
+}
+
+static void take_away(struct proxy *x, const void *name, size_t len)
+{
 	int ret = -ENOENT;
 
-	if (k && k->filled && !k->filled->overtaken) {
-		k->filled->overtaken = true;
-		x->stats.overtaken++;
-	}
 	if (is_in(x, 0, name, len))
 		ret = store_delete(store_in(x, 0), name, len, NULL);
 	else if (keys_in(x, ABSENT) && is_in(x, ABSENT, name, len))
@@ -141,6 +144,28 @@ void cache_drop(struct proxy *x, const void *name, size_t len)
 		x->stats.dropped++;
 	if (ret && ret != -ENOENT) /* contended: what cannot be taken away alone goes with all */
 		cache_empty(x);
+}
+
+void cache_drop(struct proxy *x, const void *name, size_t len)
+{
+	struct cached_key *k = find(x, name, len, hashtable_hash(x->keys_secret, name, len));
+
+	if (k && k->filled)
+		overtake(x, k);
+	take_away(x, name, len);
+}
+
+/*
+ * The upstream says that it has changed.  A fill whose value is not here yet was executed later.
+ * In front of a cluster it may have gone to another node since.
+ */
+static void announced(struct proxy *x, const void *name, size_t len)
+{
+	struct cached_key *k = find(x, name, len, hashtable_hash(x->keys_secret, name, len));
+
+	if (k && k->filled && (x->cluster.is_one || filled_is_here(k->filled)))
+		overtake(x, k);
+	take_away(x, name, len);
 }
 
 static void empty(struct proxy *x, unsigned int db);
@@ -249,7 +274,7 @@ void cache_push(struct link *l, const char *frame, size_t len)
 	if (value_is(value_item(v, 0), "invalidate")) {
 		x->stats.announced += keys->count;
 		for (size_t i = 0; i < keys->count; i++)
-			cache_drop(x, keys->items[i].text, keys->items[i].len);
+			announced(x, keys->items[i].text, keys->items[i].len);
 		if (keys->type == '_') /* FLUSHALL, FLUSHDB, and the like */
 			cache_empty(x);
 	}

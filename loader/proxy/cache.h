@@ -5,7 +5,7 @@
  * The upstream is asked on one connection, the watch, for a value (a fill, fill.c), and announces
  * there that it has changed (CLIENT TRACKING): so what it says of a key comes in the order in which
  * it was true.  An entry is true from its fill on, until it is announced that it is not.  A fill
- * is overtaken, and not kept, if that comes before all of the fill is here; and if a command that
+ * is overtaken, and not kept, if that comes between its value and its expiry; and if a command that
  * may write the key passes meanwhile, on whatever connection: its entry is dropped before it is
  * sent.  Nobody may fill it until its reply is here, unless it goes by the watch as well.
  *
@@ -111,6 +111,9 @@ bool cache_wants(const struct proxy *x, const struct resp_arg *key, struct cache
  */
 bool fill_send(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
 	       struct fill_waiter *w);
+
+/* Has its value come?  The reply to PTTL has not. */
+bool filled_is_here(const struct filled *k);
 
 /* --- serve.c --- */
 

@@ -57,6 +57,11 @@ static void not_kept(struct fill *f, unsigned int index)
 		f->unkept |= 1ULL << index;
 }
 
+bool filled_is_here(const struct filled *k)
+{
+	return k->fill->replied;
+}
+
 /* Nothing more comes of this key. */
 static void key_end(struct filled *k)
 {

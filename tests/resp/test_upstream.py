@@ -915,8 +915,11 @@ def test_write_on_the_watch_overtakes_what_was_sent_before(held):
 
 
 def test_fill_behind_a_write_on_the_watch_is_kept(held, relayed):
-    """... and others that read the key wait for the same one."""
+    """
+    ... though the write is announced before it; and others that read the key wait for the same one.
+    """
     a, b, relay = held
+    read_until_cached(a, "k")
     with relayed[0].connect() as c:
         before = figure(c, "cache_filled")
         watch = relay.hold(True, upwards=True)

@@ -358,11 +358,11 @@ active proctype xkvd()
 		:: else
 		fi }
 	:: atomic { watch_down ? LEFT, v -> end_fill() }
+	/* before a value: it is the one behind the change */
 	:: atomic { watch_down ? CHANGED, v ->
-#ifdef NO_ANNOUNCED_OVERTAKING
-		entry = NOTHING
-#else
-		drop()
+		entry = NOTHING;
+#ifndef NO_ANNOUNCED_OVERTAKING
+		overtaken = overtaken || replied
 #endif
 		}
 	/* the end: nothing is under way any more */
