@@ -662,6 +662,13 @@ static bool is_at_rest(struct client *c)
 	       !outbox(c)->failed;
 }
 
+/* From the next request on, the driver does not answer it. */
+static void take_back(struct client *c)
+{
+	if (c->caller.srv->flows)
+		flow_take_back(c->caller.srv->flows, &c->flow);
+}
+
 /* Lets the driver answer what comes next, if it may. */
 static void publish(struct client *c)
 {
@@ -675,7 +682,7 @@ static void publish(struct client *c)
 	if (rights.commands)
 		flow_publish(flows, &c->flow, c->stream.conn.fd, outbox(c)->bytes, &rights);
 	else
-		flow_take_back(flows, &c->flow);
+		take_back(c);
 }
 
 /* Its replies are sent together with those of other clients: client_end_round(). */
@@ -886,14 +893,14 @@ static void before_message(struct caller *to)
 {
 	struct client *c = client_of(to);
 
-	if (to->srv->flows)
-		flow_take_back(to->srv->flows, &c->flow);
+	take_back(c);
 	to->session.reply.out.limit = output_limit(c)->hard;
 }
 
 /* Closed later: what is being done may have it in its hands. */
 static void doom(struct caller *c)
 {
+	take_back(client_of(c));
 	c->dead = true;
 	outbox_give_up(&c->session.reply.out);
 	outbox_give_up(&c->session.held.out);
@@ -1020,6 +1027,7 @@ static void close_client(struct caller *caller)
 		client_free(c);
 		return;
 	}
+	take_back(c);
 	c->caller.worker->executor->cancel(&c->caller); /* to others it is gone now */
 	c->caller.dead = true;
 	leave_counts(c);

@@ -380,6 +380,23 @@ def test_others_take_it_back(xkvd):
         assert time.monotonic() - begin > 0.2
 
 
+@pytest.mark.parametrize("by", ["ID", "USER"])
+def test_who_is_killed_gets_no_reply(xkvd, by):
+    """Once CLIENT KILL has replied, also where another thread closes the connection later."""
+    d = xkvd(*ON, "--io-threads", 2)
+    with connected(d) as admin:
+        assert admin.ask("ACL", "SETUSER", "u", "on", "nopass", "~*", "+@all") == b"+OK\r\n"
+        for _ in range(30):
+            with connected(d) as c:
+                assert c.ask("AUTH", "u", "") == b"+OK\r\n"
+                number = c.ask("CLIENT", "ID")[1:-2]
+                warm(c)
+                assert admin.ask("CLIENT", "KILL", by, number if by == "ID" else "u") == b":1\r\n"
+                with contextlib.suppress(OSError):
+                    c.send("EXISTS", "warm")
+                    assert not c.sock.recv(100)
+
+
 def info(c, section):
     lines = c.ask("INFO", section).decode().splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)
