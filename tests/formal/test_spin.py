@@ -63,6 +63,7 @@ TCP_HALF = ["HALF=1"]
 TCP_FRAGMENTS = ["MOST=2", "REQUESTS=2", "FRAGMENTS=1", "EARLY=2"]
 TCP_CLEAN = ["LOSSES=0"]
 TCP_PATH = ["MOST=2", "PATH", "ARMED=1"]
+TCP_LEAVES = ["LEAVES=1"]
 FILLS_OF_OTHERS = ["FILLS=1", "WRITES=0", "SCRIPTS=0"]
 PASSED_THROUGH = ["RAWS=2", "SCRIPTS=0", "OTHERS=0", "READS=2"]
 OTHER_NEWS = ["LEARNS=1", "WRITES=0", "READS=2"]
@@ -130,6 +131,9 @@ SOUND = [
     Case("TCP, no loss, messages", "tcp", TCP_CLEAN + ["REQUESTS=2", "PUSHES=1"]),
     Case("close", "close", []),
     Case("close, copies", "close", ["COPIES=1"]),
+    Case("ends", "ends", []),
+    Case("ends, xkvd closes first", "ends", ["LEAVES=1"]),
+    Case("ends, two losses", "ends", ["LOSSES=2"]),
 
     Case("proxy", "proxy", []),
     Case("proxy, writes on the watch", "proxy", ON_WATCH),
@@ -166,6 +170,10 @@ SOUND = [
     Case("cut, expiry, two programs", "cut", changes("EXPIRE", "SET+DELETE") + ["TIME"], long=True),
     Case("TCP, messages", "tcp", TCP_MESSAGES, long=True),
     Case("TCP, three and a message", "tcp", ["PUSHES=1"], long=True),
+    Case("ends, resets", "ends", ["ABORTS=1"], long=True),
+    Case("ends, copies", "ends", ["COPIES=1"], long=True),
+    Case("ends, early timers", "ends", ["EARLY=1"], long=True),
+    Case("ends, three requests", "ends", ["REQUESTS=3"], long=True),
     Case("interrupted, longer", "entry",
          programs(xkvd0="GET+WRITE,1", xdp0="GET+WRITE,3"), long=True),
     Case("interrupted read, four", "entry", programs(xkvd0="GET,1", xdp0="WRITE,4"), long=True),
@@ -185,6 +193,7 @@ SOUND = [
 
 def without(switch, finds, who, model="entry"):
     prefix = {"txn": "transactions: ", "tcp": "TCP: ", "locks": "locks: ", "close": "close: ",
+              "ends": "ends: ",
               "proxy": "proxy: ", "cluster": "cluster: ", "cut": "cut: ",
               "durable": "log: "}.get(model, "")
     name = prefix + switch
@@ -282,6 +291,14 @@ BROKEN = [
     without("IGNORE_TIME_WAIT", "acks_unsent hung", [], "close"),
     without("END_BY_PORTS", "acks_unsent hung", [], "close"),
     without("KEEP_AT_SYN", "acks_unsent hung", [], "close"),
+    without("NO_REPEAT", "hung", [], "ends"),
+    without("NO_DUPLICATE_ACK", "hung", [], "ends"),
+    without("NO_POSITION", "wrong_reply", [], "ends"),
+    without("NO_NEXT_BYTE", "acks_unsent wrong_request", [], "ends"),
+    without("CLOSE_AT_FIN", "cut_short", [], "ends"),
+    without("SHIFT_NO_RESET", "hung", TCP_LEAVES, "ends"),
+    without("ARMED_AT_CLOSE SENT_FIN_IS_NO_BYTE", "two_contents", TCP_LEAVES, "ends"),
+    without("ARMED_AT_CLOSE NO_ALL_ACKED", "two_contents", TCP_LEAVES, "ends"),
     without("NO_DROP", "stale", [], "proxy"),
     without("NO_OVERTAKING", "stale", [], "proxy"),
     without("NO_DROP_ON_WATCH", "stale", ON_WATCH, "proxy"),
@@ -352,6 +369,7 @@ QUICK = {"OWN_LIST_ONLY",
          "TCP: NO_POSITION", "TCP: NO_REPEAT",
          "TCP, half a command", "TCP: ADVANCE_FIRST", "TCP: PUBLISH_HALF",
          "TCP: NO_TRIM", "TCP: QUOTED_AS_SENT", "close: IGNORE_TIME_WAIT",
+         "ends: CLOSE_AT_FIN", "ends: SHIFT_NO_RESET",
          "transaction, interrupted", "transactions: NO_VALIDATION",
          "transactions: VALIDATE_FIRST",
          "transactions: NO_UNRESERVE", "transactions: NO_ODD_CHECK_AGAIN",
