@@ -223,7 +223,8 @@ static __always_inline bool is_from_before(const struct xkv_flow *f, const struc
  * Does the segment, which has acknowledged a reply, tell the kernel nothing?  To a firewall that
  * tracks connections, many of them would be repeats of one acknowledgement, after which it forgets
  * an idle connection within minutes.  But the client's answer to what the kernel sends, a keepalive
- * say, shows that the client is there.
+ * say, shows that the client is there.  If the kernel has sent nothing, it knows all that is
+ * acknowledged: what a request has acknowledged it has got, or is owed.
  */
 static __always_inline bool is_no_news(const struct xkv_flow *f, const struct segment *s)
 {
@@ -231,7 +232,7 @@ static __always_inline bool is_no_news(const struct xkv_flow *f, const struct se
 	       s->header == TCP_HEADER + (f->has_stamps ? TCP_STAMPS : 0) &&
 	       s->stamps == !!f->has_stamps && s->seq == f->client_next &&
 	       s->ack == f->server_next && s->window == f->kernel_window && !f->kernel_sent &&
-	       !f->ack_owed && ack_to_kernel(f, s->ack) == f->kernel_acked && !is_from_before(f, s);
+	       !f->ack_owed && !is_from_before(f, s);
 }
 
 /* Why a request cannot be answered now, or -1. */
@@ -282,6 +283,8 @@ static __always_inline void flow_advance(struct xkv_flow *f, const struct segmen
 	__u32 acked = ack_to_kernel(f, s->ack);
 
 	f->ack_owed = acked != f->kernel_acked;
+	if (f->ack_owed)
+		f->kernel_sent = 0; /* what it sends until it gets that is news */
 	f->owed_seq = s->seq - f->eaten;
 	f->owed_ack = f->kernel_acked = acked;
 	f->owed_stamp = s->stamp;

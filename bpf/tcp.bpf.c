@@ -755,7 +755,6 @@ static __always_inline bool take_owed(struct xkv_flow *f, struct answer *a)
 	a->seq = f->owed_seq;
 	a->ack = f->owed_ack;
 	a->window = f->kernel_window = f->client_window;
-	f->kernel_sent = 0;
 	a->stamp = f->owed_stamp;
 	a->echo = f->owed_echo;
 	a->len = a->sum = 0;

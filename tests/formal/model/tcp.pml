@@ -126,9 +126,9 @@
 #endif
 
 #ifdef DROP_NEWS /* ... or what it has sent meanwhile */
-#define KERNEL_KNOWS true
+#define HAS_SENT false
 #else
-#define KERNEL_KNOWS (to_kernel == kernel_acked)
+#define HAS_SENT kernel_sent
 #endif
 
 #ifdef NOT_OWED /* the kernel gets what a request acknowledges that the driver has eaten */
@@ -208,6 +208,7 @@ byte client_next, server_next;
 byte request_seq, request_end, reply_seq, reply_val, reply_len; /* the last ones */
 byte mss = MOST;
 bit unacked, owed, in_parts;
+bit kernel_sent; /* something, since the client's last segment went up */
 short owed_seq, owed_ack, kernel_acked;
 byte content[REPLIES + 1] = NOTHING; /* by the place in the stream to the client */
 
@@ -453,6 +454,7 @@ inline translate_ack(ack_)
 
 inline pass_up()
 {
+	kernel_sent = s.parts || s.seq != client_next || s.ack != server_next;
 	if
 	:: client_next < s.seq + SEEN -> client_next = s.seq + SEEN
 	:: else
@@ -476,6 +478,7 @@ inline answer()
 	assert(!wrong_request);
 	executed = executed + done;
 	owed = OWES && EATEN == s.size;
+	kernel_sent = kernel_sent && (to_kernel == kernel_acked || EATEN < s.size);
 	owed_seq = s.seq - eaten;
 	owed_ack = to_kernel;
 	kernel_acked = to_kernel;
@@ -511,7 +514,7 @@ inline answer()
 /* An acknowledgement of a reply, which tells the kernel nothing, is dropped. */
 #define IS_NO_NEWS                                                                  \
 	(acked && !s.size && !s.parts && s.seq == client_next && s.ack == server_next && \
-	 !IS_OWED && KERNEL_KNOWS)
+	 !IS_OWED && !HAS_SENT)
 
 active proctype from_client()
 {
@@ -597,6 +600,7 @@ end:	do
 			:: CAPPED && s.ack > request_seq -> s.ack = request_seq
 			:: else
 			fi;
+			kernel_sent = 1;
 			if
 			:: server_next < s.seq + s.size -> server_next = s.seq + s.size
 			:: else
