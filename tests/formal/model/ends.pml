@@ -169,7 +169,8 @@ inline put(net, rst_, seq_, size_, fin_, val_, ack_)
 {
 	if
 	:: !net.at[0].used -> set(net.at[0], 1, rst_, seq_, size_, fin_, val_, ack_)
-	:: net.at[0].used && !net.at[1].used -> set(net.at[1], 1, rst_, seq_, size_, fin_, val_, ack_)
+	:: net.at[0].used && !net.at[1].used ->
+		set(net.at[1], 1, rst_, seq_, size_, fin_, val_, ack_)
 	:: else
 	fi
 }
@@ -303,7 +304,8 @@ end:	do
 		c_fin = c_next;
 		put(up, 0, c_next, 0, 1, 0, c_rcv);
 		c_next++ }
-	:: atomic { !c_gone && c_fin == NOTHING && c_next < REQUESTS -> /* the last request has it */
+	/* the last request has it */
+	:: atomic { !c_gone && c_fin == NOTHING && c_next < REQUESTS ->
 		c_fin = c_next + 1;
 		put(up, 0, c_next, 1, 1, c_next, c_rcv);
 		c_next = c_next + 2 }
@@ -430,8 +432,9 @@ end:	do
 			ingress!0, 0, s.ack, 0, 0, 0, injected_at
 		:: else ->
 			if
-			:: SHIFTED -> s.seq = s.seq + (injected && s.seq < injected_at -> injected - reply_len :
-										 injected)
+			:: SHIFTED && injected && s.seq < injected_at ->
+				s.seq = s.seq + injected - reply_len
+			:: SHIFTED && !(injected && s.seq < injected_at) -> s.seq = s.seq + injected
 			:: else
 			fi;
 			s.ack = s.ack + eaten;
@@ -556,7 +559,9 @@ end:	do
 		executed++ }
 	:: !closed && !k_gone && answered < k_read ->
 		if
-		:: atomic { k_read == answered + 1 -> pos_read = k_read; pos_written = k_written + 1 };
+		:: atomic { k_read == answered + 1 ->
+			pos_read = k_read;
+			pos_written = k_written + 1 };
 			armed = !k_gone
 		:: k_read > answered + 1 -> skip
 		fi;
