@@ -20,14 +20,16 @@
 
 #define BATCH_OPS   64
 #define BATCH_BYTES 32768
+#define SEEN_WORDS  64
 #define SMALL	    8192 /* bytes of key and value that are copied into a batch */
-#define BATCHES	    16	 /* of a worker */
+#define WAKE_AT	    8	 /* batches for a worker that sleeps: waking one takes microseconds */
+#define BATCHES	    64	 /* of a worker */
 
 /* Operations of different keys: those that fail can be tried again in any order. */
 struct batch {
 	unsigned int count, db;
-	size_t used; /* of `bytes` */
-	uint32_t hash[BATCH_OPS];
+	size_t used;		   /* of `bytes` */
+	uint64_t seen[SEEN_WORDS]; /* a bit for each key, by its hash */
 	int ret[BATCH_OPS];
 	uint64_t at[BATCH_OPS];
 	struct store_op op[BATCH_OPS];
@@ -56,6 +58,15 @@ static void lift_limit(struct fill *f)
 		store_limit_lift(f->st);
 	f->lifted = true;
 	pthread_mutex_unlock(&f->lock);
+}
+
+/* Has memory made ready for what is left of the files. */
+static void expect(struct fill *f)
+{
+	struct loading_info info;
+
+	loading_status(&info);
+	store_expect(f->st, info.bytes - info.loaded);
 }
 
 /* ---- executing ------------------------------------------------------------------- */
@@ -199,6 +210,7 @@ int fill_begin(struct fill *f, struct store *st, const struct config *cfg, char 
 	}
 	if (cfg->maxmemory_policy == STORE_NOEVICTION)
 		lift_limit(f); /* not when it is reached: each key would then wait for memory */
+	expect(f);
 	return 0;
 }
 
@@ -206,6 +218,7 @@ void fill_end(struct fill *f)
 {
 	while (f->workers)
 		worker_end(f->worker[--f->workers]);
+	store_expect(f->st, 0);
 	if (f->lifted)
 		store_limit(f->st, f->cfg->maxmemory, f->cfg->maxmemory_policy);
 	store_ctx_put(f->ctx);
@@ -217,25 +230,40 @@ void fill_end(struct fill *f)
 /* Hands on the batch that is being filled, and waits for room for the next one. */
 static void worker_submit(struct fill_worker *w)
 {
+	struct batch *b;
+
 	pthread_mutex_lock(&w->lock);
 	w->added++;
-	pthread_cond_signal(&w->changed);
+	if (w->added - w->done >= WAKE_AT)
+		pthread_cond_signal(&w->changed);
 	while (w->added - w->done == BATCHES)
 		pthread_cond_wait(&w->changed, &w->lock);
 	pthread_mutex_unlock(&w->lock);
-	w->batch[w->added % BATCHES].count = 0;
-	w->batch[w->added % BATCHES].used = 0;
+	expect(w->fill);
+	b = &w->batch[w->added % BATCHES];
+	b->count = 0;
+	b->used = 0;
+	memset(b->seen, 0, sizeof(b->seen));
 }
 
-static bool batch_takes(const struct batch *b, unsigned int db, uint32_t hash, size_t bytes)
+/* Its low bits say whose key it is. */
+static uint64_t *seen_word(struct batch *b, uint32_t hash)
 {
-	bool known = false;
+	return &b->seen[hash / 64 % SEEN_WORDS];
+}
 
+static uint64_t seen_bit(uint32_t hash)
+{
+	return 1ULL << (hash / 64 / SEEN_WORDS % 64);
+}
+
+/* False also for some keys that are not in it: it is handed on a little earlier then. */
+static bool batch_takes(struct batch *b, unsigned int db, uint32_t hash, size_t bytes)
+{
 	if (!b->count)
 		return true;
-	for (unsigned int i = 0; i < b->count; i++)
-		known |= b->hash[i] == hash;
-	return !known && b->count < BATCH_OPS && b->db == db && b->used + bytes <= BATCH_BYTES;
+	return !(*seen_word(b, hash) & seen_bit(hash)) && b->count < BATCH_OPS && b->db == db &&
+	       b->used + bytes <= BATCH_BYTES;
 }
 
 static const void *batch_copy(struct batch *b, const void *from, size_t len)
@@ -278,7 +306,7 @@ int fill_add(struct fill *f, unsigned int db, const struct store_op *op, uint64_
 		worker_submit(w);
 	b = &w->batch[w->added % BATCHES];
 	b->db = db;
-	b->hash[b->count] = hash;
+	*seen_word(b, hash) |= seen_bit(hash);
 	b->at[b->count] = at;
 	b->op[b->count] = *op;
 	b->op[b->count].key = batch_copy(b, op->key, op->key_len);
@@ -299,6 +327,7 @@ int fill_wait(struct fill *f)
 		struct fill_worker *w = f->worker[i];
 
 		pthread_mutex_lock(&w->lock);
+		pthread_cond_signal(&w->changed);
 		while (w->added != w->done)
 			pthread_cond_wait(&w->changed, &w->lock);
 		pthread_mutex_unlock(&w->lock);

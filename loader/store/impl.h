@@ -150,6 +150,7 @@ struct maintenance {
 	uint64_t owed_at, owed_until_ms;  /* large_taken, and a time limit: units_are_owed() */
 	bool shrinks;			  /* shrinking to a lower maxmemory makes progress */
 	uint64_t wanted;		  /* bytes that are to be free below maxmemory */
+	_Atomic uint64_t expected;	  /* bytes: store_expect() */
 	_Atomic bool at_limit;		  /* the last attempt to add a page was refused */
 	_Atomic bool huge_refused;	  /* the last huge entry was, by maxmemory */
 	struct {
@@ -292,7 +293,7 @@ void pages_close(struct store *st);
  * Adds up to `want` pages.  Returns how many, -ENOSPC (maxmemory or the machine's memory is used
  * up), or -errno.  Only the maintenance thread may call it, or open.c before that thread runs.
  */
-#define PAGES_AT_ONCE 8 /* the kernel waits a grace period for each call */
+#define PAGES_AT_ONCE 32 /* at most: the kernel waits a grace period for each call */
 int pages_add(struct store *st, unsigned int want);
 /*
  * The same for a page of a huge entry of so many units.  0, -ENOSPC or -errno.

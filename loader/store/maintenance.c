@@ -27,6 +27,8 @@
 /* growth */
 #define GROWTH_SHARE  16 /* a class grows if a sixteenth of its slots or more is taken a second */
 #define QUIET_LOOKS   5	 /* seconds without growth, after which only the reserve is kept */
+#define GROWTH_PAGES  8	 /* most pages at once, without a load */
+#define AHEAD_SHARE   4	 /* of a load: a quarter of the pages in use are made ahead, if not more */
 #define RESERVE_PAGES 2	 /* most pages of free slots in reserve, in a class that grows */
 /* making room for a waiting request */
 #define EVICT_AT_ONCE 64   /* entries, ... */
@@ -95,6 +97,28 @@ static bool is_quiet(const struct store *st, unsigned int class)
 	return st->maint.class[class].quiet >= QUIET_LOOKS;
 }
 
+/*
+ * Pages that a load still needs, as far as they are made ahead of it.  The kernel waits a grace
+ * period for each pages_add(): threads that fill the store would wait with it, again and again.
+ * What is expected is the size of files, in which values may be compressed.
+ */
+static unsigned int pages_lacking(struct store *st)
+{
+	uint64_t ahead = atomic_load(&st->maint.expected) / XKV_PAGE_BYTES;
+	uint64_t share = st->mem.pages_used / AHEAD_SHARE, free;
+
+	if (!ahead)
+		return 0;
+	ahead = clamp(ahead > share ? ahead : share, 1, PAGES_AT_ONCE);
+	free = units_free(st) / XKV_UNITS;
+	return free < ahead ? ahead - free : 0;
+}
+
+void store_expect(struct store *st, uint64_t bytes)
+{
+	atomic_store(&st->maint.expected, bytes);
+}
+
 static bool is_growing(const struct store *st)
 {
 	for (unsigned int class = 0; class < st->class_count; class ++)
@@ -107,9 +131,13 @@ static bool is_growing(const struct store *st)
  * Pages to add: an eighth of those in use while the store grows, so that filling it takes few waits
  * for the kernel and little memory is left unused.
  */
-static unsigned int pages_wanted(const struct store *st)
+static unsigned int pages_wanted(struct store *st)
 {
-	return is_growing(st) ? clamp(st->mem.pages_used / 8, 1, PAGES_AT_ONCE) : 1;
+	unsigned int lacking = pages_lacking(st);
+
+	if (lacking)
+		return lacking;
+	return is_growing(st) ? clamp(st->mem.pages_used / 8, 1, GROWTH_PAGES) : 1;
 }
 
 /* ---- reclaiming: free slots become free units ----------------------------- */
@@ -1113,6 +1141,8 @@ static void maintain(struct store *st, unsigned int period)
 	counters_settle(st);
 	evict_tick(st);
 	clear_spare_class(st);
+	if (pages_lacking(st))
+		pages_add(st, pages_wanted(st));
 	for (unsigned int class = 0; class < st->class_count; class ++)
 		replenish(st, class);
 	if (st->maint.shrinks || period % RETURN_PERIODS == 0)

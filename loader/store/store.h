@@ -364,6 +364,9 @@ void store_limit(struct store *st, uint64_t maxmemory, enum store_policy policy)
  */
 void store_limit_lift(struct store *st);
 
+/* The store is about to have so many bytes more: memory is made ready ahead.  0 = not any more. */
+void store_expect(struct store *st, uint64_t bytes);
+
 /* Bytes of kernel memory that an empty store uses, with its first page. */
 uint64_t store_memory_least(const struct store *st);
 

@@ -380,7 +380,7 @@ bool bed_warm(struct bed *b)
 	for (unsigned int class = 0; class < b->st->class_count; class ++)
 		while (b->st->classes[class].slot_bytes <= XKV_SLOT_WINDOW &&
 		       b->st->mem.class[class].slots < WARM_SLOTS)
-			if (span_carve(b->st, class) && pages_add(b->st, PAGES_AT_ONCE) < 1)
+			if (span_carve(b->st, class) && pages_add(b->st, 8) < 1)
 				return false;
 	return true;
 }

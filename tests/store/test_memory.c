@@ -558,6 +558,40 @@ static void test_refused_writes_do_not_walk(void **state)
 	account();
 }
 
+/* ---- a load that begins --- */
+
+/* Several pages are published with the lock. */
+static void has_pages(unsigned int pages)
+{
+	unsigned int used = 0;
+
+	while (used < pages) {
+		sched_yield();
+		pthread_mutex_lock(&bed.st->mem.units_lock);
+		used = bed.st->mem.pages_used;
+		pthread_mutex_unlock(&bed.st->mem.units_lock);
+	}
+	assert_int_equal(used, pages);
+}
+
+/* Memory is made before it is wanted, as much as is expected, and as maxmemory allows. */
+static void test_memory_is_made_ahead(void **state)
+{
+	unsigned int begin = bed.st->mem.pages_used;
+
+	limit_pages(begin + 2);
+	store_expect(bed.st, 30 * XKV_PAGE_BYTES);
+	bed_maintenance(&bed, true);
+	has_pages(begin + 2);
+	store_expect(bed.st, 6 * XKV_PAGE_BYTES);
+	store_limit(bed.st, 0, STORE_NOEVICTION);
+	has_pages(begin + 6);
+	store_expect(bed.st, 100 * XKV_PAGE_BYTES); /* but no more than 32 at a time */
+	has_pages(begin + 32);
+	bed_maintenance(&bed, false);
+	account();
+}
+
 /* ---- a lower limit --------------------------------------------------------- */
 
 /* What is above a maxmemory that was lowered goes, without any write; what may not go stays. */
@@ -675,6 +709,7 @@ int main(int argc, char **argv)
 		CASE(test_waiting_for_less),
 		CASE(test_hand_is_memory),
 		CASE(test_refused_writes_do_not_walk),
+		CASE(test_memory_is_made_ahead),
 		CASE(test_lower_limit),
 		CASE(test_lower_limit_of_small_entries),
 		CASE(test_lower_limit_of_large_values),

@@ -28,8 +28,11 @@
 #include <unistd.h>
 
 #include "loader/config/config.h"
+#include "loader/persist/fill.h"
+#include "loader/persist/loading.h"
 #include "loader/persist/rdb.h"
 #include "loader/persist/snapshot.h"
+#include "loader/store/impl.h"
 #include "loader/util/log.h"
 #include "storefaults.h"
 #include "userstore.h"
@@ -853,6 +856,32 @@ static void test_changes(void **state)
 	assert_int_equal(snapshot_changes(b->st), 0);
 }
 
+/* A load has memory made ready for what is left of its files; then nobody has. */
+static void test_memory_is_made_ahead(void **state)
+{
+	struct bed *b = *state;
+	struct fill f;
+	char key[8];
+
+	loading_begin(3 * XKV_PAGE_BYTES);
+	assert_int_equal(fill_begin(&f, b->st, &b->cfg, load_error, sizeof(load_error)), 0);
+	assert_int_equal(atomic_load(&b->st->maint.expected), 3 * XKV_PAGE_BYTES);
+	assert_true(loading_goes_on(XKV_PAGE_BYTES));
+	for (unsigned int n = 0; n < 1000; n++) {
+		struct store_op op = { .opcode = XKV_OP_SET, .key = key, .value = "v" };
+
+		op.key_len = (size_t)snprintf(key, sizeof(key), "%u", n);
+		op.value_len = 1;
+
+		assert_int_equal(fill_add(&f, 0, &op, 0), 0);
+	}
+	assert_int_equal(atomic_load(&b->st->maint.expected), 2 * XKV_PAGE_BYTES);
+	assert_int_equal(fill_wait(&f), 0);
+	fill_end(&f);
+	assert_int_equal(atomic_load(&b->st->maint.expected), 0);
+	assert_int_equal(store_count(b->st), 1000);
+}
+
 #define SNAPSHOT_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -864,6 +893,7 @@ int main(void)
 		SNAPSHOT_TEST(test_others_by_option),
 		SNAPSHOT_TEST(test_original_is_kept),
 		SNAPSHOT_TEST(test_whole_file_is_not_kept),
+		SNAPSHOT_TEST(test_memory_is_made_ahead),
 		SNAPSHOT_TEST(test_original_that_cannot_be_kept),
 		SNAPSHOT_TEST(test_original_beyond_the_limit_of_files),
 		SNAPSHOT_TEST(test_original_is_no_link),
