@@ -108,7 +108,8 @@ def start(stack, name, program, cpu, keys=1 << 20, connections=10000, more=(), i
     options = [word.format(port=port, directory=directory, pins=pins, keys=max(keys, 1 << 20),
                            connections=connections) for word in PEERS[name].options]
     daemon = Daemon(stack, [*inside, "taskset", "-c", str(cpu), str(program), *options, *more])
-    wait_until(lambda: answers(port), 20, f"{name} does not answer", daemon.process)
+    wait_until(lambda: answers(port), 20 + keys / 200_000, f"{name} does not answer",
+               daemon.process)  # some load so many keys first
     return Server(name, daemon.pid, port)
 
 
