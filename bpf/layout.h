@@ -193,8 +193,8 @@ enum xkv_change {
  *        | header |    span of 168 B slots   |  free  |  span of one large value
  *        +--------+--------+--------+--------+--------+-- - - --+--------+
  *
- * Written by xkvd, except `parked` and the change from NEW to LINKED, which xkv_slots makes.  The
- * units of a span get slots of another size only after a grace period without references to its
+ * Written by xkvd, except `parked` and the change from NEW to LINKED, which slots_link() makes.
+ * The units of a span get slots of another size only after a grace period without references to its
  * slots: an old reference still leads to a slot header while a reader uses it.
  */
 #define XKV_UNIT_SHIFT 12
@@ -856,8 +856,7 @@ struct xkv_lookup {
 #define XKV_CONTEXTS	     12 /* threads of xkvd that can run operations at the same time */
 #define XKV_CONTEXT_REQUESTS 32 /* requests of each */
 
-/* Context of the syscall programs. */
-struct xkv_run_args {
+struct xkv_requests_args {
 	__u32 first; /* index in the map */
 	__u32 count; /* requests, up to XKV_CONTEXT_REQUESTS; out: those that were run */
 };
@@ -1068,6 +1067,19 @@ struct xkv_slots_args {
 	 */
 	__u64 first;
 	__u64 last; /* LINK: last of the slots; COUNT: misses */
+};
+
+/* ---- what xkvd runs: the context of xkv_run ---------------------------------- */
+
+enum xkv_run_what { XKV_RUN_REQUESTS, XKV_RUN_SLOTS, XKV_RUN_TXN };
+
+struct xkv_run_args {
+	__u32 what;
+	union {
+		struct xkv_requests_args requests;
+		struct xkv_slots_args slots;
+		struct xkv_txn_args txn;
+	};
 };
 
 _Static_assert(2ULL * XKV_VERSION_CPUS * XKV_FRONTENDS << XKV_VERSION_BITS == 0 &&

@@ -271,8 +271,7 @@ static __always_inline bool needs_xkvd(struct xkv_request *rq)
  * Runs requests of xkv_batch, in order; those that had stopped continue.  Sets args->count to the
  * number that were run; the last of these may need xkvd.
  */
-SEC("syscall")
-int xkv_run(struct xkv_run_args *args)
+static __always_inline int run_requests(struct xkv_requests_args *args)
 {
 	__u32 index, count = args->count;
 	struct xkv_request *rq;
@@ -294,8 +293,7 @@ int xkv_run(struct xkv_run_args *args)
 }
 
 /* Slots for xkvd: see slots.bpf.h. */
-SEC("syscall")
-int xkv_slots(struct xkv_slots_args *args)
+static __always_inline int run_slots(struct xkv_slots_args *args)
 {
 	struct xkv_request *rq;
 	__u32 index = args->request;
@@ -322,8 +320,7 @@ int xkv_slots(struct xkv_slots_args *args)
 }
 
 /* The keys of a transaction, in xkv_txn: see txn.bpf.h. */
-SEC("syscall")
-int xkv_commit(struct xkv_txn_args *args)
+static __always_inline int run_txn(struct xkv_txn_args *args)
 {
 	struct xkv_txn_args a = *args;
 
@@ -335,4 +332,15 @@ int xkv_commit(struct xkv_txn_args *args)
 	args->outcome = a.outcome;
 	args->no_slot = a.no_slot;
 	return 0;
+}
+
+/* One program for all: what they have in common is verified once when xkvd starts. */
+SEC("syscall")
+int xkv_run(struct xkv_run_args *args)
+{
+	if (args->what == XKV_RUN_REQUESTS)
+		return run_requests(&args->requests);
+	if (args->what == XKV_RUN_SLOTS)
+		return run_slots(&args->slots);
+	return args->what == XKV_RUN_TXN ? run_txn(&args->txn) : -EINVAL;
 }

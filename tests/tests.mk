@@ -83,7 +83,7 @@ $(BUILD)/tests/respd: private XLDFLAGS += -Wl,--wrap=time
 ENGINE_FLAGS  := -D__bpf__ -D__TARGET_ARCH_$(ARCH) -Itests/common/engine \
 	-Wno-unused-parameter -Wno-attributes -Wno-address-of-packed-member \
 	-Wno-implicit-fallthrough -Wno-missing-prototypes -Wno-strict-prototypes
-ENGINE_GLOBAL := engine_maps engine_map_count engine_run engine_slots engine_commit
+ENGINE_GLOBAL := engine_maps engine_map_count engine_run
 $(BUILD)/tests/common/engine.o: tests/common/engine.c $(BUILD)/checking
 	$(log) CC $@
 	@mkdir -p $(@D)

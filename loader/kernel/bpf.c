@@ -599,8 +599,6 @@ static int bpf_load(struct bpf *b, const struct config *cfg, char *err, size_t e
 	for (int id = 0; id < BPF_MAPS; id++)
 		b->map[id] = bpf_object__find_map_fd_by_name(b->object, bpf_map_names[id]);
 	b->run = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_run"));
-	b->slots = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_slots"));
-	b->commit = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_commit"));
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * xkvd's objects in the kernel: maps (made, or adopted from their pins) and the three syscall
- * programs.  attach.h has the XDP program on the interface.  Everything is pinned below `pin-dir`,
+ * xkvd's objects in the kernel: maps (made, or adopted from their pins) and the syscall
+ * program.  attach.h has the XDP program on the interface.  Everything is pinned below `pin-dir`,
  * so it outlives xkvd; only bpf_detach() removes it.  Errors: negative errno, with one sentence in
  * `err`.
  */
@@ -46,8 +46,6 @@ struct map_ids {
 struct bpf {
 	int map[BPF_MAPS];	   /* file descriptors */
 	int run;		   /* of SEC("syscall") xkv_run */
-	int slots;		   /* of SEC("syscall") xkv_slots */
-	int commit;		   /* of SEC("syscall") xkv_commit */
 	unsigned int buckets;	   /* of `index` */
 	bool adopted;		   /* the maps existed before, ... */
 	bool lost;		   /* ... except one that records the slots that xkvd has taken */

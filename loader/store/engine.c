@@ -26,25 +26,33 @@
 /* ---- running ------------------------------------------------------------- */
 
 /* Holds the pages meanwhile: the program may follow references to them. */
-static int prog_run(struct store *st, int fd, void *args, size_t size)
+static int prog_run(struct store *st, struct xkv_run_args *args)
 {
-	LIBBPF_OPTS(bpf_test_run_opts, opts, .ctx_in = args, .ctx_size_in = size); /* and out */
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .ctx_in = args, .ctx_size_in = sizeof(*args));
 	int ret;
 
 	pages_hold(st);
-	ret = bpf_prog_test_run_opts(fd, &opts) ? -errno : (int)opts.retval;
+	ret = bpf_prog_test_run_opts(st->bpf.run, &opts) ? -errno : (int)opts.retval;
 	pages_release(st);
 	return ret;
 }
 
 int slots_run(struct store *st, struct xkv_slots_args *args)
 {
-	return prog_run(st, st->bpf.slots, args, sizeof(*args));
+	struct xkv_run_args run = { .what = XKV_RUN_SLOTS, .slots = *args };
+	int ret = prog_run(st, &run);
+
+	*args = run.slots;
+	return ret;
 }
 
 int commit_run(struct store *st, struct xkv_txn_args *args)
 {
-	return prog_run(st, st->bpf.commit, args, sizeof(*args));
+	struct xkv_run_args run = { .what = XKV_RUN_TXN, .txn = *args };
+	int ret = prog_run(st, &run);
+
+	*args = run.txn;
+	return ret;
 }
 
 int txn_free_slots(struct store_ctx *ctx, unsigned int first, unsigned int count)
@@ -318,13 +326,13 @@ int requests_run_some(struct store_ctx *ctx, unsigned int first, unsigned int re
 	int ret;
 
 	do {
-		args = (struct xkv_run_args){ ctx->first + at, requests - at };
+		args = (struct xkv_run_args){ .requests = { ctx->first + at, requests - at } };
 		ctx->retired = ctx->st->mem.units_retired;
-		ret = prog_run(ctx->st, ctx->st->bpf.run, &args, sizeof(args));
+		ret = prog_run(ctx->st, &args);
 		if (ret)
 			return at > first ? (int)at : ret;
 		before = at;
-		at += args.count - 1; /* the last one that was run */
+		at += args.requests.count - 1; /* the last one that was run */
 		if (at > before) {
 			request_unprefill(ctx, before);
 			stops = (struct stops){ 0 };

@@ -586,10 +586,10 @@ int slot_free(struct store *st, uint64_t ref);
 
 #define BUSY_TRIES 10000 /* of a contended operation; then the caller gets -EBUSY */
 
-/* Runs the BPF program xkv_slots with BPF_PROG_RUN.  0 or -errno, of the program or the call. */
+/* XKV_RUN_SLOTS of the BPF program xkv_run.  0 or -errno, of the program or the call. */
 int slots_run(struct store *st, struct xkv_slots_args *args);
 
-/* The same for xkv_commit. */
+/* The same for XKV_RUN_TXN. */
 int commit_run(struct store *st, struct xkv_txn_args *args);
 
 /* Frees the slots that these keys of xkv_txn have.  0 or -errno.  The caller holds txn_lock. */

@@ -3,9 +3,9 @@
  * Spans: the use of a page's units (drawn in bpf/layout.h).
  *
  * The slots of a new span are chained to each other before anything refers to them; then one run of
- * xkv_slots links the chain into the free list of its class and marks the span as LINKED.  xkvd may
- * be killed between any two of these steps: no slot of a NEW span was ever in use, so spans_adopt()
- * frees its units, unless the slot of a large value is recorded in a request.
+ * slots_link() links the chain into the free list of its class and marks the span as LINKED.  xkvd
+ * may be killed between any two of these steps: no slot of a NEW span was ever in use, so
+ * spans_adopt() frees its units, unless the slot of a large value is recorded in a request.
  *
  * A new span of a class has an eighth of the class's units, so that a small store wastes little
  * memory and a large one grows in few steps.

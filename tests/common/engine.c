@@ -28,13 +28,3 @@ int engine_run(void *args)
 {
 	return xkv_run(args);
 }
-
-int engine_slots(void *args)
-{
-	return xkv_slots(args);
-}
-
-int engine_commit(void *args)
-{
-	return xkv_commit(args);
-}

@@ -26,10 +26,8 @@ struct engine_map {
 extern const struct engine_map engine_maps[];
 extern const unsigned int engine_map_count;
 
-/* The programs of SEC("syscall"), by what `struct bpf` calls them.  As bpf_prog_test_run_opts(). */
+/* The program of SEC("syscall").  As bpf_prog_test_run_opts(). */
 int engine_run(void *args);
-int engine_slots(void *args);
-int engine_commit(void *args);
 
 /* The kernel's helpers, for the programs (engine/bpf/bpf_helpers.h). */
 void *engine_lookup(const void *name, const void *key);

@@ -50,10 +50,7 @@ static pthread_mutex_t cpu_lock[CPUS] = { [0 ... CPUS - 1] = PTHREAD_MUTEX_INITI
 static pthread_rwlock_t running; /* read: by programs; written: a grace period has ended */
 static __thread unsigned int cpu;
 
-static const struct {
-	int fd;
-	int (*run)(void *args);
-} programs[] = { { 1 << 20, engine_run }, { 2 << 20, engine_slots }, { 3 << 20, engine_commit } };
+#define PROGRAM_FD (1 << 20)
 
 static int failed(int err)
 {
@@ -192,17 +189,14 @@ static void cpu_enter(void)
 
 int bpf_prog_test_run_opts(int fd, struct bpf_test_run_opts *opts)
 {
-	for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
-		if (programs[i].fd != fd)
-			continue;
-		pthread_rwlock_rdlock(&running);
-		cpu_enter();
-		opts->retval = (__u32)programs[i].run((void *)opts->ctx_in);
-		pthread_mutex_unlock(&cpu_lock[cpu]);
-		pthread_rwlock_unlock(&running);
-		return 0;
-	}
-	return failed(EBADF);
+	if (fd != PROGRAM_FD)
+		return failed(EBADF);
+	pthread_rwlock_rdlock(&running);
+	cpu_enter();
+	opts->retval = (__u32)engine_run((void *)opts->ctx_in);
+	pthread_mutex_unlock(&cpu_lock[cpu]);
+	pthread_rwlock_unlock(&running);
+	return 0;
 }
 
 static void grace_period(void)
@@ -428,9 +422,7 @@ int user_bpf_open(struct bpf *b, unsigned int buckets)
 			if (!strcmp(is->name, bpf_map_names[id]))
 				b->map[id] = maps[i].fd;
 	}
-	b->run = programs[0].fd;
-	b->slots = programs[1].fd;
-	b->commit = programs[2].fd;
+	b->run = PROGRAM_FD;
 	if (ret)
 		user_bpf_close(b);
 	return ret;

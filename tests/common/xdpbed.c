@@ -344,11 +344,11 @@ bool bed_run(struct bed *b, const uint8_t *frame, size_t len, struct outcome *ou
 	return ok;
 }
 
-static int run_syscall(int fd, void *args, size_t size)
+static int prog_run(struct bed *b, struct xkv_run_args *args)
 {
-	LIBBPF_OPTS(bpf_test_run_opts, opts, .ctx_in = args, .ctx_size_in = (uint32_t)size);
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .ctx_in = args, .ctx_size_in = sizeof(*args));
 
-	return bpf_prog_test_run_opts(fd, &opts) ? -errno : (int)opts.retval;
+	return bpf_prog_test_run_opts(b->bpf.run, &opts) ? -errno : (int)opts.retval;
 }
 
 struct xkv_request *bed_frame(struct bed *b)
@@ -358,14 +358,19 @@ struct xkv_request *bed_frame(struct bed *b)
 
 int bed_run_frame(struct bed *b)
 {
-	return run_syscall(b->bpf.run, &(struct xkv_run_args){ .first = FRAME, .count = 1 },
-			   sizeof(struct xkv_run_args));
+	return prog_run(b, &(struct xkv_run_args){ .requests = { .first = FRAME, .count = 1 } });
 }
 
 int bed_slots(struct bed *b, struct xkv_slots_args *args)
 {
+	struct xkv_run_args run = { .what = XKV_RUN_SLOTS };
+	int ret;
+
 	args->request = FRAME;
-	return run_syscall(b->bpf.slots, args, sizeof(*args));
+	run.slots = *args;
+	ret = prog_run(b, &run);
+	*args = run.slots;
+	return ret;
 }
 
 int bed_grow(struct bed *b, unsigned int class)

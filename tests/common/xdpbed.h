@@ -121,7 +121,7 @@ void bed_counters(const struct bed *b, uint64_t sum[XKV_COUNTER_COUNT]);
 struct xkv_request *bed_frame(struct bed *b);
 int bed_run_frame(struct bed *b);
 
-/* A run of xkv_slots, for that frame. 0 or -errno. */
+/* XKV_RUN_SLOTS, for that frame.  0 or -errno. */
 int bed_slots(struct bed *b, struct xkv_slots_args *args);
 
 /* Has the store make a span for a class that has no free slot. 0 or -errno. */

@@ -14,7 +14,7 @@ from conftest import BUILD
 
 LIMIT = 512
 UNIT = 32
-PROGRAMS = ("xkv_xdp", "xkv_bulk_xdp", "xkv_run", "xkv_slots", "xkv_entries", "xkv_dump")
+PROGRAMS = ("xkv_xdp", "xkv_bulk_xdp", "xkv_run", "xkv_entries", "xkv_dump")
 
 
 class Function:
