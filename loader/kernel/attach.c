@@ -31,20 +31,62 @@
 
 /* ---- what is there ------------------------------------------------------- */
 
-bool prog_uses(int prog_fd, const struct map_ids *ids)
+/* The ids of the maps that a program uses: how many, 0 = none, or unknown. */
+static unsigned int prog_maps(int prog_fd, __u32 used[MAPS_MAX])
 {
 	struct bpf_prog_info info = {};
-	__u32 used[MAPS_MAX] = {}, len = sizeof(info);
+	__u32 len = sizeof(info);
 
 	info.nr_map_ids = MAPS_MAX;
 	info.map_ids = (__u64)(unsigned long)used;
 	if (prog_fd < 0 || bpf_obj_get_info_by_fd(prog_fd, &info, &len))
-		return false;
-	for (unsigned int i = 0; i < info.nr_map_ids && i < MAPS_MAX; i++)
-		for (unsigned int k = 0; k < ids->count; k++)
-			if (used[i] == ids->id[k])
-				return true;
+		return 0;
+	return info.nr_map_ids < MAPS_MAX ? info.nr_map_ids : MAPS_MAX;
+}
+
+static bool is_among(__u32 id, const struct map_ids *ids)
+{
+	for (unsigned int i = 0; i < ids->count; i++)
+		if (ids->id[i] == id)
+			return true;
 	return false;
+}
+
+bool prog_uses(int prog_fd, const struct map_ids *ids)
+{
+	__u32 used[MAPS_MAX] = {};
+	unsigned int count = prog_maps(prog_fd, used);
+
+	for (unsigned int i = 0; i < count; i++)
+		if (is_among(used[i], ids))
+			return true;
+	return false;
+}
+
+/* Is that a map which is not pinned, but belongs to a program? */
+static bool is_programs_own(__u32 id)
+{
+	int fd = bpf_map_get_fd_by_id(id);
+	struct bpf_map_info info = {};
+	__u32 len = sizeof(info);
+	bool own = fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &len);
+
+	for (int known = 0; own && known < BPF_MAPS; known++)
+		own = strcmp(info.name, bpf_map_names[known]) != 0;
+	if (fd >= 0)
+		close(fd);
+	return own;
+}
+
+bool prog_keeps_to(int prog_fd, const struct map_ids *ids)
+{
+	__u32 used[MAPS_MAX] = {};
+	unsigned int count = prog_maps(prog_fd, used);
+
+	for (unsigned int i = 0; i < count; i++)
+		if (!is_among(used[i], ids) && !is_programs_own(used[i]))
+			return false;
+	return count > 0;
 }
 
 int prog_map(int prog_fd, const char *name)

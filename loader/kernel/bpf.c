@@ -247,6 +247,17 @@ void bpf_map_path(char *path, size_t len, const struct config *cfg, int id)
 	snprintf(path, len, "%s/%s", cfg->pin_dir, bpf_map_names[id]);
 }
 
+/* Not those of stores before. */
+static void add_pinned_maps(struct map_ids *ids, const struct config *cfg)
+{
+	char path[512];
+
+	for (int id = 0; id < BPF_MAPS; id++) {
+		bpf_map_path(path, sizeof(path), cfg, id);
+		ids_add_pinned(ids, path);
+	}
+}
+
 /*
  * Keys that the index is made for where max-keys does not say: a million, or what maxmemory is good
  * for, so that the index takes 3 to 6 % of it.
@@ -287,6 +298,8 @@ static int more_fits(const struct bpf *b, const struct config *cfg, const struct
 	int txn_fd, ret;
 
 	bpf_map_path(path, sizeof(path), cfg, BPF_TXN);
+	if (b->run_kept)
+		return 1; /* this build has made both */
 	txn_fd = bpf_obj_get(path);
 	if (txn_fd < 0 && errno == ENOENT)
 		return 0; /* lost_slots() */
@@ -463,6 +476,19 @@ static int pin_maps(struct bpf *b, const struct config *cfg, char *err, size_t e
 	return 0;
 }
 
+static void close_run(struct bpf *b)
+{
+	if (b->run >= 0)
+		close(b->run);
+	b->run = -1;
+	b->run_kept = false;
+}
+
+static struct bpf_program *run_of(const struct bpf *b)
+{
+	return bpf_object__find_program_by_name(b->object, "xkv_run");
+}
+
 /* Opens the object with only the programs of one type, nothing pinned by libbpf itself. */
 static struct bpf_object *open_object(enum bpf_prog_type type)
 {
@@ -570,6 +596,57 @@ static void pin_iterators(const struct bpf *b, const struct config *cfg)
 	bpf_object__close(object);
 }
 
+static bool iterators_are_pinned(const struct config *cfg)
+{
+	char path[512];
+
+	for (unsigned int i = 0; i < ITERATORS; i++) {
+		snprintf(path, sizeof(path), "%s/%s", cfg->pin_dir, iterators[i]);
+		if (access(path, F_OK))
+			return false;
+	}
+	return true;
+}
+
+/* The iterators first: where the program is found, the next start makes neither anew. */
+static void pin_programs(const struct bpf *b, const struct config *cfg)
+{
+	pin_iterators(b, cfg);
+	run_keep(cfg, b->run);
+}
+
+/*
+ * The program that an earlier start of this build has pinned, if it is on the very maps that are
+ * pinned: the verifier takes longer for it than for all else of such a start.
+ */
+static void open_kept(struct bpf *b, const struct config *cfg)
+{
+	struct map_ids ids = {};
+	int fd = b->carries || !iterators_are_pinned(cfg) ? -1 : run_kept(cfg);
+
+	if (fd < 0)
+		return;
+	add_pinned_maps(&ids, cfg);
+	b->run_kept = prog_keeps_to(fd, &ids);
+	if (b->run_kept)
+		b->run = fd;
+	else
+		close(fd);
+}
+
+/* Does it stay, with the maps that we have adopted?  Else it is loaded. */
+static void use_kept(struct bpf *b)
+{
+	bool stays = b->run_kept && b->adopted && !b->lost;
+
+	for (int id = 0; id < BPF_MAPS; id++)
+		stays &= b->replaced[id] < 0;
+	if (stays)
+		bpf_program__set_autoload(run_of(b), false);
+	else if (b->run_kept)
+		close_run(b);
+}
+
 /* Maps and programs; nothing is pinned yet. */
 static int bpf_load(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
@@ -578,6 +655,8 @@ static int bpf_load(struct bpf *b, const struct config *cfg, char *err, size_t e
 	memset(b->replaced, -1, sizeof(b->replaced));
 	memset(b->older, -1, sizeof(b->older));
 	bpf_pinned_ids(cfg, &b->pinned);
+	b->run = -1;
+	b->run_kept = false;
 	b->carries = upgrade_is_other(cfg);
 	b->object = open_object(BPF_PROG_TYPE_SYSCALL);
 	if (!b->object)
@@ -585,11 +664,13 @@ static int bpf_load(struct bpf *b, const struct config *cfg, char *err, size_t e
 			    strerror(errno));
 	if (b->carries)
 		open_older(b, cfg);
+	open_kept(b, cfg);
 	ret = b->carries ? 0 : adopt_maps(b, cfg, err, err_len);
 	if (!ret && !b->adopted)
 		ret = size_maps(b, cfg);
 	if (ret)
 		return ret;
+	use_kept(b);
 	ret = bpf_object__load(b->object);
 	if (ret)
 		return fail(ret, err, err_len,
@@ -598,7 +679,10 @@ static int bpf_load(struct bpf *b, const struct config *cfg, char *err, size_t e
 			    strerror(-ret), load_hint(ret));
 	for (int id = 0; id < BPF_MAPS; id++)
 		b->map[id] = bpf_object__find_map_fd_by_name(b->object, bpf_map_names[id]);
-	b->run = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_run"));
+	if (!b->run_kept)
+		b->run = fcntl(bpf_program__fd(run_of(b)), F_DUPFD_CLOEXEC, 0);
+	if (b->run < 0)
+		return fail(-errno, err, err_len, "cannot keep the program: %s", strerror(errno));
 	return 0;
 }
 
@@ -616,6 +700,7 @@ static void close_object(struct bpf *b)
 {
 	close_all(b->replaced);
 	close_all(b->older);
+	close_run(b);
 	bpf_object__close(b->object);
 	b->object = NULL;
 	b->adopted = b->lost = b->carries = false;
@@ -628,8 +713,8 @@ static int pin(struct bpf *b, const struct config *cfg, char *err, size_t err_le
 	if (b->carries)
 		return 0; /* by bpf_replace() */
 	ret = b->adopted ? pin_scratch(b, cfg, err, err_len) : pin_maps(b, cfg, err, err_len);
-	if (!ret)
-		pin_iterators(b, cfg);
+	if (!ret && !b->run_kept)
+		pin_programs(b, cfg);
 	close_all(b->replaced);
 	return ret;
 }
@@ -649,7 +734,7 @@ void bpf_forget_older(struct bpf *b, const struct config *cfg)
 	pins_forget_before(cfg);
 	close_all(b->older);
 	if (b->carries)
-		pin_iterators(b, cfg);
+		pin_programs(b, cfg);
 }
 
 int bpf_put_back(const struct bpf *b, const struct config *cfg)
@@ -830,13 +915,8 @@ void ids_add_pinned(struct map_ids *ids, const char *path)
 
 void bpf_pinned_ids(const struct config *cfg, struct map_ids *ids)
 {
-	char path[512];
-
 	ids->count = 0;
-	for (int id = 0; id < BPF_MAPS; id++) {
-		bpf_map_path(path, sizeof(path), cfg, id);
-		ids_add_pinned(ids, path);
-	}
+	add_pinned_maps(ids, cfg);
 	pins_add_before(cfg, ids);
 }
 
@@ -856,8 +936,7 @@ int bpf_unpin(const struct config *cfg, char *err, size_t err_len)
 		snprintf(path, sizeof(path), "%s/%s", cfg->pin_dir, iterators[i]);
 		unlink(path);
 	}
-	tag_path(path, sizeof(path), cfg);
-	unlink(path);
+	notes_unlink(cfg);
 	pins_forget_before(cfg);
 	for (int id = 0; id < BPF_MAPS; id++) {
 		bpf_map_path(path, sizeof(path), cfg, id);

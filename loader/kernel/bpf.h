@@ -45,7 +45,8 @@ struct map_ids {
 
 struct bpf {
 	int map[BPF_MAPS];	   /* file descriptors */
-	int run;		   /* of SEC("syscall") xkv_run */
+	int run;		   /* of SEC("syscall") xkv_run; open while `object` is */
+	bool run_kept;		   /* it was pinned by an earlier start */
 	unsigned int buckets;	   /* of `index` */
 	bool adopted;		   /* the maps existed before, ... */
 	bool lost;		   /* ... except one that records the slots that xkvd has taken */

@@ -60,7 +60,7 @@ void bpf_pinned_ids(const struct config *cfg, struct map_ids *ids);
 
 /* ---- tag.c ---- */
 
-#define TAG_NOTE_SIZE 34
+#define NOTE_SIZE 34
 
 /*
  * Notes in the pin directory that this is our XDP program, so that the next start can recognize it
@@ -69,8 +69,12 @@ void bpf_pinned_ids(const struct config *cfg, struct map_ids *ids);
 void tag_note(const struct config *cfg, int fd);
 /* Is it, by the note?  Without a note it may still be ours. */
 bool tag_is_noted(const struct config *cfg, int fd);
-/* Where the note is. */
-void tag_path(char *path, size_t len, const struct config *cfg);
+/* Pins the loaded xkv_run, so that the next start of this build need not load it again. */
+void run_keep(const struct config *cfg, int fd);
+/* The one that a start of this build has pinned: a descriptor, or -1. */
+int run_kept(const struct config *cfg);
+/* Removes the notes and that pin. */
+void notes_unlink(const struct config *cfg);
 
 /* ---- attach.c ---- */
 
@@ -98,6 +102,8 @@ void attached_close(struct attached *a);
 int attached_take_off(struct attached *a);
 /* Does the program use one of these maps? */
 bool prog_uses(int prog_fd, const struct map_ids *ids);
+/* Are all maps that it uses, of those with names in bpf_map_names, among these? */
+bool prog_keeps_to(int prog_fd, const struct map_ids *ids);
 /* The descriptor of the map of this name that the program uses, or 0. */
 int prog_map(int prog_fd, const char *name);
 /* The id of a program, 0 = unknown. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The tag of this build's XDP program, noted beside the maps.
+ * Which programs in the kernel are this build's, noted beside the maps: the XDP program by its tag,
+ * and the pinned xkv_run by its id.
  *
- * A BPF file system has no files to write to, but symbolic links: what this one points to is the
- * note.  It goes when the maps go, or the kernel does, whose types are compiled into the program.
+ * A BPF file system has no files to write to, but symbolic links: what such a link points to is the
+ * note.  It goes when the maps go, or the kernel does, whose types are compiled into the programs.
  */
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -16,49 +17,103 @@
 #include "util/log.h"
 #include "xkv.skel.h"
 
-/* "SUM TAG", of the object that this build has in it. */
-static void make_note(char note[TAG_NOTE_SIZE], const unsigned char tag[BPF_TAG_SIZE])
+static const char xdp_note[] = "build", run_pin[] = "run", run_note[] = "run_build";
+
+static const char *path_of(char path[PATH_MAX], const struct config *cfg, const char *name)
+{
+	snprintf(path, PATH_MAX, "%s/%s", cfg->pin_dir, name);
+	return path;
+}
+
+/* "SUM NUMBER": a checksum of the object that this build has in it, and tag or id. */
+static void make_note(char note[NOTE_SIZE], uint64_t number)
 {
 	unsigned char digest[SHA256_DIGEST_LENGTH];
 	const unsigned char *elf;
-	uint64_t sum, number;
 	size_t size = 0;
+	uint64_t sum;
 
 	elf = xkv_bpf__elf_bytes(&size);
 	SHA256(elf, size, digest);
 	memcpy(&sum, digest, sizeof(sum));
-	memcpy(&number, tag, sizeof(number));
-	snprintf(note, TAG_NOTE_SIZE, "%016llx %016llx", (unsigned long long)sum,
+	snprintf(note, NOTE_SIZE, "%016llx %016llx", (unsigned long long)sum,
 		 (unsigned long long)number);
 }
 
-void tag_path(char *path, size_t len, const struct config *cfg)
+static void write_note(const struct config *cfg, const char *name, uint64_t number)
 {
-	snprintf(path, len, "%s/build", cfg->pin_dir);
-}
+	char path[PATH_MAX], note[NOTE_SIZE];
 
-void tag_note(const struct config *cfg, int fd)
-{
-	unsigned char tag[BPF_TAG_SIZE];
-	char path[512], note[TAG_NOTE_SIZE];
-
-	if (prog_tag(fd, tag))
-		return;
-	tag_path(path, sizeof(path), cfg);
-	make_note(note, tag);
-	unlink(path);
+	make_note(note, number);
+	unlink(path_of(path, cfg, name));
 	if (symlink(note, path))
 		log_debug("cannot make %s: %s", path, strerror(errno));
 }
 
-bool tag_is_noted(const struct config *cfg, int fd)
+static bool is_noted(const struct config *cfg, const char *name, uint64_t number)
+{
+	char path[PATH_MAX], note[NOTE_SIZE], noted[NOTE_SIZE] = "";
+
+	make_note(note, number);
+	return readlink(path_of(path, cfg, name), noted, sizeof(noted) - 1) > 0 &&
+	       !strcmp(note, noted);
+}
+
+/* The tag as a number, 0 = unknown. */
+static uint64_t tag_number(int fd)
 {
 	unsigned char tag[BPF_TAG_SIZE];
-	char path[512], note[TAG_NOTE_SIZE], noted[TAG_NOTE_SIZE] = "";
+	uint64_t number;
 
 	if (prog_tag(fd, tag))
-		return false;
-	tag_path(path, sizeof(path), cfg);
-	make_note(note, tag);
-	return readlink(path, noted, sizeof(noted) - 1) > 0 && !strcmp(note, noted);
+		return 0;
+	memcpy(&number, tag, sizeof(number));
+	return number;
+}
+
+void tag_note(const struct config *cfg, int fd)
+{
+	uint64_t tag = tag_number(fd);
+
+	if (tag)
+		write_note(cfg, xdp_note, tag);
+}
+
+bool tag_is_noted(const struct config *cfg, int fd)
+{
+	uint64_t tag = tag_number(fd);
+
+	return tag && is_noted(cfg, xdp_note, tag);
+}
+
+/* The note comes last: without it, or with another program's, nobody takes the pin. */
+void run_keep(const struct config *cfg, int fd)
+{
+	char path[PATH_MAX];
+
+	unlink(path_of(path, cfg, run_pin));
+	if (bpf_obj_pin(fd, path))
+		log_debug("cannot pin %s: %s", path, strerror(errno));
+	else
+		write_note(cfg, run_note, prog_number(fd));
+}
+
+int run_kept(const struct config *cfg)
+{
+	char path[PATH_MAX];
+	int fd = bpf_obj_get(path_of(path, cfg, run_pin));
+
+	if (fd < 0 || is_noted(cfg, run_note, prog_number(fd)))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+void notes_unlink(const struct config *cfg)
+{
+	const char *const all[] = { xdp_note, run_note, run_pin };
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		unlink(path_of(path, cfg, all[i]));
 }

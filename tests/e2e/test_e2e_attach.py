@@ -18,8 +18,8 @@ from conftest import BUILD, SERVER6, Xkvd, in_long, run, wait_for
 MAPS = ["xkv_index", "xkv_pages", "xkv_classes", "xkv_once", "xkv_config", "xkv_secret",
         "xkv_hot", "xkv_counters", "xkv_frames", "xkv_batch", "xkv_txn", "xkv_txn_more",
         "xkv_databases", "xkv_feed", "xkv_tally", "xkv_tails"]
-# iterators that print the entries, and a note of which build is attached
-PINS = MAPS + ["entries", "dump", "build"]
+# iterators that print the entries, xkvd's program, and notes of which build each program is
+PINS = MAPS + ["entries", "dump", "build", "run", "run_build"]
 NATIVE, GENERIC = 1, 2  # IFLA_XDP_ATTACHED
 GLOBALS = "/sys/fs/bpf/xdp/globals"
 
@@ -115,6 +115,45 @@ def test_a_program_that_is_known_is_not_loaded_again(bed, xkvd, tmp_path):
         assert again() and os.readlink(note) == text
         assert attached(bed)["prog"]["id"] == program
     assert not again()
+    serves(d)
+
+
+def test_xkvds_program_is_not_loaded_again(bed, xkvd, tmp_path):
+    """What another build has pinned is not taken, nor what is on the maps of another store."""
+    d = xkvd("--save", "")
+    note, pin, text = d.pins / "run_build", d.pins / "run", os.readlink(d.pins / "run_build")
+
+    def again():
+        d.stop()
+        programs = loaded(d, tmp_path / "trace") & {"xkv_run", "xkv_entries", "xkv_dump"}
+        assert d.redis().set("key", "value") and len(programs) in (0, 3)
+        return bool(programs)
+
+    assert not again()
+    for other in None, "0" * 16 + text[16:], text[:17] + "0" * 16:
+        note.unlink()
+        if other:
+            os.symlink(other, note)
+        assert again() and not again()
+    for gone in pin, d.pins / "dump":
+        gone.unlink()
+        assert again() and not again()
+
+    d.stop()
+    stale = d.pins.parent / f"{d.pins.name}_stale"
+    run("bpftool", "prog", "pin", "pinned", pin, stale)
+    try:
+        text = os.readlink(note)
+        d.detach()
+        d.start()
+        for link, to in (note, text), (pin, None):
+            link.unlink()
+            if to:
+                os.symlink(to, link)
+        run("bpftool", "prog", "pin", "pinned", stale, pin)
+    finally:
+        stale.unlink()
+    assert again() and not again()
     serves(d)
 
 
@@ -240,7 +279,7 @@ def test_detach_leaves_maps_of_a_program_that_is_held(bed, xkvd):
     programs = json.loads(run("bpftool", "-j", "prog", "show").stdout)
     index = json.loads(run("bpftool", "-j", "map", "show", "pinned",
                            d.pins / "xkv_index").stdout)["id"]
-    ours = [p["id"] for p in programs if p["type"] != "tracing" and index in p.get("map_ids", [])]
+    ours = [p["id"] for p in programs if p["type"] == "xdp" and index in p.get("map_ids", [])]
     run("bpftool", "prog", "pin", "id", ours[0], pin)
     try:
         done = d.detach(check=False)
