@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 46
+# tests/run: seconds 51
 # tests/run: firm
 # tests/run: once
 # tests/run: timeout 1500
@@ -213,13 +213,23 @@ def front(request, xkvd, stock, program, tmp_path):
     then.
     """
     behind = stock()
-    path = behind.connection_pool.connection_kwargs["path"]
+    options = getattr(request, "param", ())
+    with in_front_of(socket_of(behind), xkvd, program, tmp_path, *options) as daemon:
+        yield daemon, behind
+
+
+def socket_of(redis):
+    return redis.connection_pool.connection_kwargs["path"]
+
+
+@contextlib.contextmanager
+def in_front_of(path, xkvd, program, tmp_path, *options):
     with subprocess.Popen([program, "-relay", tmp_path / "s", "-behind", path, "-seed", str(SEED)],
                           stdin=subprocess.DEVNULL) as relay:
         daemon = xkvd("--upstream", f"unix://{tmp_path}/s", "--save", "", "--max-keys", "16384",
-                      "--maxmemory-policy", "allkeys-lfu", *getattr(request, "param", ()))
+                      "--maxmemory-policy", "allkeys-lfu", *options)
         wait_for(lambda: b"upstream_up:1" in figures_of(daemon), what="the upstream")
-        yield daemon, behind
+        yield daemon
         relay.kill()
 
 
@@ -295,6 +305,91 @@ def test_linearizable_while_the_upstream_is_lost(front, program, tmp_path):
     cut_again_and_again(behind, linear)
     found = judge_in_front(linear, seconds / 2)
     assert found["lost"] > 0, "nothing was under way when connections were cut"
+
+
+class Pair:
+    """A master and its replica, behind one address; each can take the other's place."""
+
+    def __init__(self, stock, place):
+        self.servers = [stock(), stock()]
+        self.path = place / "master"
+        for server in self.servers:
+            server.config_set("repl-diskless-sync-delay", 0)
+            server.config_set("port", conftest.free_port())
+        self.point_to(self.servers[0])
+        self.follow(1)
+        wait_for(lambda: self.is_synced(0), what="the replica")
+
+    def point_to(self, server):
+        self.path.unlink(missing_ok=True)
+        if server:
+            self.path.symlink_to(socket_of(server))
+
+    def port(self, number):
+        return int(self.servers[number].config_get("port")["port"])
+
+    def follow(self, number):
+        """It is no master any more, and whoever was connected is not: as Sentinel does it."""
+        with self.servers[number].pipeline() as at_once:
+            at_once.execute_command("REPLICAOF", "127.0.0.1", self.port(1 - number))
+            at_once.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            at_once.execute()
+
+    def is_synced(self, master):
+        there = self.servers[1 - master].info("replication")
+        return there["master_link_status"] == "up" and \
+            there["slave_repl_offset"] == self.servers[master].info("replication")[
+                "master_repl_offset"]
+
+    def fail_over(self, master):
+        """As planned: nothing that was acknowledged is lost."""
+        self.servers[master].client_pause(60_000, all=False)
+        wait_for(lambda: self.is_synced(master), what="the replica")
+        self.point_to(None)
+        self.follow(master)
+        self.servers[master].client_unpause()
+        self.servers[1 - master].execute_command("REPLICAOF", "NO", "ONE")
+        self.point_to(self.servers[1 - master])
+        wait_for(lambda: self.is_synced(1 - master), what="the one that was the master")
+
+
+@pytest.fixture
+def front_of_pair(xkvd, stock, program, tmp_path):
+    pair, all_clients = Pair(stock, tmp_path), ("--upstream-exclusive", "yes")
+    with in_front_of(pair.path, xkvd, program, tmp_path, *all_clients) as daemon:
+        yield daemon, pair
+
+
+def replace(daemon, pair, number):
+    """What was cached of the old master is not believed when the new one changes it."""
+    with daemon.redis() as c:
+        while c.execute_command("XKV", "GET", "mark") is None:
+            c.set("mark", "old")
+            c.get("mark")
+        pair.fail_over(number)
+        wait_for(lambda: b"upstream_up:1" in figures_of(daemon), what="the upstream")
+        c.eval("redis.call('SET', 'mark', 'new')", 0)
+        assert c.get("mark") == b"new"
+
+
+def fail_over_again_and_again(daemon, pair, linear):
+    rng, times = random.Random(SEED), 0
+    wait_for(lambda: "clients work" in linear.log.read_text(), 20, "the clients begin")
+    while linear.works() or not times:
+        time.sleep(rng.uniform(0.1, 0.4))
+        replace(daemon, pair, times % 2)
+        times += 1
+    return times
+
+
+@UNDRIVEN
+def test_linearizable_while_the_master_is_replaced(front_of_pair, program, tmp_path):
+    """All clients come through xkvd; what the old master had cached is gone with it."""
+    seconds = SECONDS * 0.4
+    daemon, pair = front_of_pair
+    linear = Linear(program, daemon, tmp_path, seconds, *EXCLUSIVE, *least_in_front(seconds / 2))
+    print(fail_over_again_and_again(daemon, pair, linear), "failovers")
+    judge_in_front(linear, seconds / 2)
 
 
 @pytest.fixture(name="in_front_of_cluster")
@@ -488,6 +583,18 @@ def test_fails_without_a_rule_of_the_cache(request, program, tmp_path, monkeypat
     daemon, _ = request.getfixturevalue("front")
     found, status, said = Linear(program, daemon, tmp_path, 40, *FRONT).result(150)
     assert status == 1 and found["illegal"] > 0 and "no order of" in said, said
+
+
+@UNDRIVEN
+@pytest.mark.skipif(not LONG, reason="takes a build: make linear")
+def test_fails_if_the_old_master_stays_cached(request, tmp_path, monkeypatch):
+    begin = "void cache_empty(struct proxy *x)\n{\n"
+    change = begin, begin + "\tif (!x->up)\n\t\treturn;\n"
+    monkeypatch.setattr(conftest, "BUILD",
+                        build_mutant(tmp_path / "mutant", {"loader/proxy/cache.c": change}))
+    daemon, pair = request.getfixturevalue("front_of_pair")
+    with pytest.raises(AssertionError, match="old"):
+        replace(daemon, pair, 0)
 
 
 @UNDRIVEN
