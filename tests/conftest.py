@@ -83,7 +83,10 @@ class Working:
 
 
 def wait_for(condition, seconds=10.0, what="the condition"):
-    """Returns the first true value of condition(); fails the test when the time is up."""
+    """
+    Returns the first true value of condition(); fails the test when the time is up.  `what`: a
+    text, or a function that says then what there is to say.
+    """
     begin = time.monotonic()
     while True:
         value = condition()
@@ -91,7 +94,8 @@ def wait_for(condition, seconds=10.0, what="the condition"):
             return value
         passed = time.monotonic() - begin
         if passed > seconds * PATIENCE:
-            pytest.fail(f"{what}: not within {seconds:g} s", pytrace=True)
+            said = what() if callable(what) else what
+            pytest.fail(f"{said}: not within {seconds:g} s", pytrace=True)
         # who has waited long looks less often: others want the CPU
         time.sleep(min(max(0.01, passed / 20), 0.05))
 
@@ -484,7 +488,8 @@ class Xkvd:
             # Loopback is always allowed, but with --bind it may not be listened on.
             return self._pongs("127.0.0.1") or self._pongs(SERVER)
 
-        wait_for(ready, seconds, f"xkvd answers on port {self.port}; its log:\n{self.log()}")
+        wait_for(ready, seconds,
+                 lambda: f"xkvd answers on port {self.port}; its log:\n{self.log()}")
 
     def log(self):
         return self.log_path.read_text(errors="replace")
