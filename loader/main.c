@@ -729,9 +729,12 @@ static int open_front_ends(struct xkvd *x, char *err)
 /* Where it does not work, TCP goes through the kernel's stack, as without it. */
 static int open_tcp_path(struct xkvd *x, char *err)
 {
-	if (!x->cfg->tcp_fast_path)
+	bool wanted = x->cfg->tcp_fast_path == TCP_PATH_ON ||
+		      (x->cfg->tcp_fast_path == TCP_PATH_AUTO && !x->cfg->upstream[0]);
+
+	if (!wanted)
 		tcp_path_detach(x->cfg);
-	if (!x->cfg->tcp_fast_path || !x->attach_count)
+	if (!wanted || !x->attach_count)
 		return 0;
 	if (tcp_path_open(&x->tcp_path, &x->bpf, x->cfg, err, ERR_LEN)) {
 		log_warning("%s", err);

@@ -34,7 +34,7 @@ static const char *const policies[] = { "noeviction",	   "allkeys-lru",  "allkey
 					"allkeys-random",  "volatile-lru", "volatile-lfu",
 					"volatile-random", "volatile-ttl", NULL };
 static const char *const misses[] = { "pass", "reply", NULL };
-static const char *const fast_paths[] = { "off", "on", NULL };
+static const char *const fast_paths[] = { "off", "on", "auto", NULL };
 /* in the order of enum xkv_batch_mode */
 static const char *const batches[] = { "off", "on", "auto", NULL };
 static const char *const foreigns[] = { "pass", "drop", NULL };
@@ -152,8 +152,10 @@ static const struct directive table[] = {
 	  "with `upstream`: for so long without it reads are answered from what is cached" },
 	{ "batch", &type_choice, AT(batch), "auto", 0, 0, LIVE, batches, "off|on|auto",
 	  "serve packets in batches (native XDP): never, always, or while that is faster" },
-	{ "tcp-fast-path", &type_choice, AT(tcp_fast_path), "off", 0, 0, 0, fast_paths, "off|on",
-	  "answer simple commands over TCP in the driver; experimental" },
+	{ "tcp-fast-path", &type_choice, AT(tcp_fast_path), "off", 0, 0, 0, fast_paths,
+	  "off|on|auto",
+	  "answer simple commands over TCP in the driver: never, always, or where nothing in the "
+	  "configuration stands against it; experimental" },
 	{ "allow", &type_prefixes, AT(allow), "", 0, 0, HOOKED | MULTI | PROTECTED, NULL, "PREFIX...",
 	  "source prefixes that get UDP replies and may connect over TCP; default: the "
 	  "subnets of the interface" },
@@ -472,7 +474,7 @@ static int check_upstream(const struct config *cfg, struct sink *err)
 	if (cfg->save_count || cfg->schedule_count)
 		ret = bad(err, "upstream: `save` would save what is the upstream's to keep: take "
 			       "one of them away");
-	if (cfg->tcp_fast_path)
+	if (cfg->tcp_fast_path == TCP_PATH_ON)
 		ret = bad(err, "upstream: tcp-fast-path is not there yet: take one of them away");
 	if (cfg->miss == MISS_REPLY)
 		ret = bad(err, "upstream: with `miss reply` the driver would say that there is no "
@@ -512,7 +514,8 @@ static int config_check(const struct config *cfg, struct sink *err)
 	if (!cfg->port && cfg->interface[0])
 		ret = bad(err, "port 0 closes UDP too, so XDP would have nothing to answer: take "
 			       "`interface` away, or set the port");
-	if (cfg->appendonly && cfg->appendfsync == APPENDFSYNC_ALWAYS && cfg->tcp_fast_path)
+	if (cfg->appendonly && cfg->appendfsync == APPENDFSYNC_ALWAYS &&
+	    cfg->tcp_fast_path == TCP_PATH_ON)
 		ret = bad(err, "tcp-fast-path on: the driver cannot wait for the disk, as "
 			       "appendfsync always wants");
 	if (cfg->upstream[0])

@@ -43,6 +43,7 @@ enum attach_mode { MODE_AUTO, MODE_NATIVE, MODE_GENERIC };
 enum miss_policy { MISS_PASS, MISS_REPLY };
 enum foreign_policy { FOREIGN_PASS, FOREIGN_DROP };
 enum protected_configs { PROTECTED_NO, PROTECTED_YES, PROTECTED_LOCAL };
+enum tcp_path_mode { TCP_PATH_OFF, TCP_PATH_ON, TCP_PATH_AUTO };
 enum tls_auth { TLS_AUTH_NO, TLS_AUTH_YES, TLS_AUTH_OPTIONAL };
 enum appendfsync { APPENDFSYNC_ALWAYS, APPENDFSYNC_EVERYSEC, APPENDFSYNC_NO };
 enum rdb_other { RDB_OTHER_REFUSE, RDB_OTHER_SKIP };
@@ -202,7 +203,7 @@ struct config {
 	unsigned int cache_max_stale; /* ms without a sign of life of it, default 1000 */
 	const char *upstream;	      /* URL of a Redis that commands pass to; default "" = none */
 	unsigned int batch;	      /* enum xkv_batch_mode, default auto */
-	unsigned int tcp_fast_path;   /* 1 = on; default off */
+	unsigned int tcp_fast_path;   /* enum tcp_path_mode */
 	enum foreign_policy foreign;  /* default pass */
 	/* empty = the subnets of the interface, with replies of at most 3 times the request */
 	struct prefix allow[CONFIG_MAX_ALLOW];

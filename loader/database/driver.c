@@ -54,13 +54,14 @@ static bool has_state(struct caller *c)
 	       s->reply.muted || session_is_subscriber(s) || tracking_of(c)->flags;
 }
 
-/* Does a client monitor each command, or are commands held back? */
+/* Does a client monitor each command, or are commands or replies held back? */
 static bool is_watched_over(const struct caller *c)
 {
 	const struct server *s = c->srv;
 
 	return !LIST_EMPTY(&shared_of(s)->monitors) || s->stopping || c->worker->pause.until_ns ||
-	       s->writes_refused || s->writes_wait || s->busy || s->cfg->notify & NOTIFY_MISS;
+	       s->writes_refused || s->writes_wait || s->replies_wait || s->busy ||
+	       s->cfg->notify & NOTIFY_MISS;
 }
 
 bool caller_is_plain(struct caller *c)

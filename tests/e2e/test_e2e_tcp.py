@@ -95,6 +95,31 @@ def warm(c):
         assert c.ask("EXISTS", "warm") == b":0\r\n"
 
 
+def test_auto_where_nothing_stands_against_it(xkvd, tmp_path):
+    """With `appendfsync always` a reply waits for the disk, which the driver cannot do."""
+    d = xkvd("--tcp-fast-path", "auto", "--save", "", "--appendonly", "yes", "--appendfsync",
+             "always")
+    with connected(d) as c, connected(d) as admin:
+        warm(c)
+
+        def commands():
+            for _ in range(10):
+                assert c.ask("SET", "key", "value") == b"+OK\r\n"
+                assert c.ask("GET", "key") == bulk(b"value")
+
+        for fsync, there in ("always", 0), ("everysec", 20), ("always", 0), ("no", 20):
+            assert admin.ask("CONFIG", "SET", "appendfsync", fsync) == b"+OK\r\n"
+            commands()  # after the first the driver knows that it may
+            assert answered(d, commands) == there, fsync
+
+    for other in ("upstream redis://127.0.0.1", "appendonly yes\nappendfsync always"):
+        for value, refused in ("on", 1), ("auto", 0):
+            conf = tmp_path / "xkvd.conf"
+            conf.write_text(f"tcp-fast-path {value}\n{other}\n")
+            done = run(BUILD / "xkvd", "--check-config", conf, check=False)
+            assert done.returncode == refused and ("tcp-fast-path" in done.stderr) == refused
+
+
 @pytest.mark.parametrize("host", [SERVER, SERVER6])
 def test_commands(xkvd, host):
     d = xkvd(*ON)
