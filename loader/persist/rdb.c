@@ -45,7 +45,6 @@
 #include "bpf/proto.h"
 #include "crc64.h"
 #include "loading.h"
-#include "lzf.h"
 #include "util/text.h"
 
 #define MAGIC	      "REDIS"
@@ -596,7 +595,8 @@ static bool get_lzf(struct reader *r, struct space *dst, size_t max, struct text
 	    !take(r, r->packed.bytes, packed))
 		return false;
 	out->data = dst->bytes;
-	if (lzf_expand(r->packed.bytes, packed, dst->bytes, out->len) != out->len)
+	if (lzf_decompress(r->packed.bytes, (unsigned int)packed, dst->bytes,
+			   (unsigned int)out->len) != out->len)
 		return rdb_fail(r, -EBADMSG, at,
 				"a compressed string does not expand to its length");
 	out->have = (size_t)out->len;

@@ -20,7 +20,6 @@
 
 #include "bpf/proto.h"
 #include "loader/persist/crc64.h"
-#include "loader/persist/lzf.h"
 #include "loader/persist/rdb.h"
 #include "rdbfile.h"
 
@@ -259,43 +258,6 @@ static void test_long_lzf_key(void **state)
 	assert_int_equal(read_back(), 0);
 	assert_non_null(strstr(seen, "9: a key has 65537 bytes; xkv"));
 	assert_null(strstr(seen, "=v"));
-}
-
-/* Both get memory of exactly these sizes: a sanitizer sees what is read or written beyond. */
-static void expands_alike(const uint8_t *packed, unsigned int len, unsigned int room)
-{
-	uint8_t *in = malloc(len), *theirs = malloc(room), *ours = malloc(room);
-	unsigned int n = lzf_decompress(memcpy(in, packed, len), len, theirs, room);
-
-	assert_int_equal(lzf_expand(in, len, ours, room), n);
-	assert_memory_equal(ours, theirs, n);
-	free(in);
-	free(theirs);
-	free(ours);
-}
-
-/* Texts of few letters, with runs near and far; whole, cut off, and with a byte changed. */
-static void test_lzf_as_liblzf(void **state)
-{
-	uint8_t text[9000], packed[10000];
-	unsigned int random = 1, len, n;
-
-	for (unsigned int i = 0; i < 3000; i++) {
-		len = 4 + i * 3 % (i % 10 ? 200 : sizeof(text) - 4);
-		for (unsigned int at = 0; at < len; at++) {
-			random = random * 1103515245 + 12345;
-			text[at] = at > 8 && random >> 16 & 7 ? text[at - 1 - i % 8] : random >> 24;
-		}
-		n = lzf_compress(text, len, packed, sizeof(packed));
-		if (!n)
-			continue;
-		expands_alike(packed, n, len);
-		assert_int_equal(lzf_expand(packed, n, text, len), len);
-		expands_alike(packed, n, len - 1);
-		expands_alike(packed, random % n + 1, len);
-		packed[random % n] ^= 1 << i % 8;
-		expands_alike(packed, n, len);
-	}
 }
 
 static void test_bad_lzf(void **state)
@@ -701,7 +663,6 @@ int main(void)
 		cmocka_unit_test(test_integers),
 		cmocka_unit_test(test_lzf),
 		cmocka_unit_test(test_long_lzf_key),
-		cmocka_unit_test(test_lzf_as_liblzf),
 		cmocka_unit_test(test_bad_lzf),
 		cmocka_unit_test(test_opcodes),
 		cmocka_unit_test(test_limits),
