@@ -1146,7 +1146,7 @@ SECONDS = int(os.environ.get("XKV_TCP_SECONDS") or (300 if LONG else 4))
 
 @pytest.mark.seconds(SECONDS + 175)
 @pytest.mark.parametrize("host, harm, mode", [
-    (SERVER, {}, "auto"), in_long(SERVER6, {}, "auto"), in_long(SERVER, HARM, "auto"),
+    in_long(SERVER, {}, "auto"), in_long(SERVER6, {}, "auto"), in_long(SERVER, HARM, "auto"),
     (SERVER6, HARM, "auto"), (SERVER, HARM, "generic")],
     ids=["4", "6", "4-harmed", "6-harmed", "4-harmed-generic"])
 def test_any_network(xkvd, host, harm, mode):

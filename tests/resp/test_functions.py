@@ -337,6 +337,7 @@ def test_what_snapshots_get_of_changes(own):
     own.call("FUNCTION", "FLUSH")
 
 
+@pytest.mark.long  # sanitizers, which are all that `make check` runs it with, hide what it looks at
 def test_a_library_beside_many_takes_no_longer(own):
     def load(n, size):
         code = (f"#!lua name=l{n}\nlocal text = [[{'x' * size}]]\n"
