@@ -7,8 +7,9 @@ SETs of 128 bytes (xkv-exchange), CPU time of the server's process for a SET, us
 threads, and bytes of the log.  always: SETs one by one with `appendfsync always`, how many a
 second, by the number of connections.  stalls: 99 of 100 GETs (redis-benchmark) take no longer,
 while nothing else is done, or a rewrite or a snapshot runs.  loads: until a server that is started
-with keys on the disk answers, longer than without; here servers have all CPUs.  frames: SETs a
-second of the driver's CPU time with `everysec`, beside no log (xkv-bench frames).
+with keys on the disk answers, longer than without; here servers have all CPUs, and values are equal
+bytes, which snapshots have compressed, or random ones.  frames: SETs a second of the driver's CPU
+time with `everysec`, beside no log (xkv-bench frames).
 
 Servers and settings take turns in each round; figures are medians of the rounds.  Files are in each
 of the directories.  Run as root, after make."""
@@ -33,7 +34,7 @@ SET = encode("SET", f"key:{ANY}", "x" * 128)
 SETTINGS = {"no log": ("no", "everysec"), "everysec": ("yes", "everysec"), "no": ("yes", "no")}
 STALLS = {"nothing": None, "BGREWRITEAOF": b"aof_rewrite_in_progress:1",
           "BGSAVE": b"rdb_bgsave_in_progress:1"}
-LOADED = {"snapshot": (), "log": ("--appendonly", "yes")}
+LOADED = {"snapshot": (), "snapshot of random values": (), "log": ("--appendonly", "yes")}
 ALL_CPUS = f"0-{os.cpu_count() - 1}"
 PARTS = ("costs", "always", "stalls", "loads", "frames")
 
@@ -95,7 +96,7 @@ def exchange(server, request, clients, args):
 
 
 def row(what, figures):
-    print(f"{what:<24}" + "".join(f"{figure:>10}" for figure in figures), flush=True)
+    print(f"{what:<34}" + "".join(f"{figure:>10}" for figure in figures), flush=True)
 
 
 # ---- costs, always -----------------------------------------------------------------------------
@@ -190,7 +191,8 @@ def fill(directory, name, program, kind, args):
         server = peers.start(stack, name, program, 0, keys=args.keys,
                              more=("--dir", directory, *LOADED[kind]))
         configure(server, "yes" if LOADED[kind] else "no", "everysec")
-        peers.load(server, args.keys)
+        value = (lambda: os.urandom(peers.VALUE_SIZE),) if "random" in kind else ()
+        peers.load(server, args.keys, *value)
         if not LOADED[kind]:
             call(server, "SAVE")
 

@@ -119,14 +119,13 @@ def both(stack, **options):
     return {name: start(stack, name, program, 0, **options) for name, program in programs.items()}
 
 
-def load(server, keys):
+def load(server, keys, value=lambda: b"x" * VALUE_SIZE):
     """Sets the keys that redis-benchmark -r asks for, with SETs: Pogocache has no MSET."""
-    command = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%%012d\r\n$%d\r\n%s\r\n" % (
-        VALUE_SIZE, b"x" * VALUE_SIZE)
+    command = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%%012d\r\n$%d\r\n%%s\r\n" % VALUE_SIZE
     with connect(server.port) as connection, connection.makefile("rb") as replies:
         for first in range(0, keys, LOADED_AT_ONCE):
             some = range(first, min(first + LOADED_AT_ONCE, keys))
-            connection.sendall(b"".join(command % number for number in some))
+            connection.sendall(b"".join(command % (number, value()) for number in some))
             done = b"+OK\r\n" * len(some)
             if replies.read(len(done)) != done:
                 die(f"{server.name} does not store all of {keys} keys")

@@ -3,7 +3,7 @@
  * libFuzzer on the reader of snapshots.  Not part of `make check`; run it with
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -DXKV_RELEASE='"fuzz"' \
- *           tests/fuzz/fuzz_rdb.c loader/persist/rdb.c loader/persist/crc64.c \
+ *           -I. -Iloader tests/fuzz/fuzz_rdb.c loader/persist/{rdb,crc64,loading}.c \
  *           loader/util/text.c -llzf -lpthread -o build/fuzz_rdb
  *   build/fuzz_rdb -max_total_time=300 CORPUS
  *
