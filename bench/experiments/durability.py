@@ -163,6 +163,8 @@ def again_and_again(server, command):
     finally:
         ends.set()
         thread.join()
+        while STALLS[command] and STALLS[command] in call(server, "INFO", "persistence"):
+            time.sleep(0.02)  # the next server's turn is not to be beside it
 
 
 def slow_gets(server, command, args):

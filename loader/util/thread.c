@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define SHORT_NS  100000 /* the least that Linux takes */
-#define STEP_BACK 5	 /* steps of nice: a third of the CPU time of a thread that does not */
+#define STEP_BACK 10	 /* steps of nice: a ninth of the CPU time of a thread that does not */
 #define NICE_MAX  19
 
 /* sched_setattr(2): as much of it as the first version had.  Headers of it clash with sched.h. */
@@ -52,5 +52,5 @@ void thread_hurries(bool hurries)
 
 void thread_steps_back(void)
 {
-	set_attributes(STEP_BACK, SHORT_NS);
+	set_attributes(STEP_BACK, 0);
 }

@@ -21,8 +21,7 @@ void thread_hurries(bool hurries);
 
 /*
  * For work that takes long and that no client waits for: threads that serve clients get the CPU
- * before the calling one, which gets a third of their share, in short time slices.  There is no way
- * back.
+ * before the calling one, which gets a ninth of their share.  There is no way back.
  */
 void thread_steps_back(void);
 
