@@ -87,8 +87,8 @@ void client_end_round(struct client *c);
 void clients_tend_memory(struct worker *w);
 /*
  * Sets server.longest and its error, by the configuration: proto-max-bulk-len, or what fits in
- * maxmemory-clients.
- * A client would be closed in the middle of a longer argument, and not know why.
+ * maxmemory-clients.  A client would be closed in the middle of a longer argument, and not know
+ * why.
  */
 void clients_limit_arguments(struct server *s);
 /* Returns all free memory to the system. */
