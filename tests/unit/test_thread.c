@@ -58,7 +58,7 @@ static void test_steps_back(void **state)
 
 	assert_int_equal(thread_without_signals(&thread, step_back, nice), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
-	assert_int_equal(nice[0], before + 5 < 19 ? before + 5 : 19);
+	assert_int_equal(nice[0], before + 10 < 19 ? before + 10 : 19);
 	assert_int_equal(nice[1], 19);
 	assert_int_equal(getpriority(PRIO_PROCESS, 0), before);
 	assert_int_equal(slice(), slice_before);
