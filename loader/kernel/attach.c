@@ -91,16 +91,12 @@ bool prog_keeps_to(int prog_fd, const struct map_ids *ids)
 
 int prog_map(int prog_fd, const char *name)
 {
-	struct bpf_prog_info info = {};
-	__u32 used[MAPS_MAX] = {}, len = sizeof(info);
+	__u32 used[MAPS_MAX] = {}, len;
+	unsigned int count = prog_maps(prog_fd, used);
 	struct bpf_map_info map;
 	int fd;
 
-	info.nr_map_ids = MAPS_MAX;
-	info.map_ids = (__u64)(unsigned long)used;
-	if (bpf_obj_get_info_by_fd(prog_fd, &info, &len))
-		return 0;
-	for (unsigned int i = 0; i < info.nr_map_ids && i < MAPS_MAX; i++) {
+	for (unsigned int i = 0; i < count; i++) {
 		fd = bpf_map_get_fd_by_id(used[i]);
 		if (fd <= 0)
 			continue;

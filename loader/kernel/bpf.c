@@ -242,6 +242,12 @@ int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len)
 
 /* ---- maps ---------------------------------------------------------------- */
 
+const char *bpf_path(char path[PATH_MAX], const struct config *cfg, const char *name)
+{
+	snprintf(path, PATH_MAX, "%s/%s", cfg->pin_dir, name);
+	return path;
+}
+
 void bpf_map_path(char *path, size_t len, const struct config *cfg, int id)
 {
 	snprintf(path, len, "%s/%s", cfg->pin_dir, bpf_map_names[id]);
@@ -585,10 +591,10 @@ static void pin_iterators(const struct bpf *b, const struct config *cfg)
 {
 	struct bpf_object *object = open_on_maps(b, BPF_PROG_TYPE_TRACING);
 	int loaded = object ? bpf_object__load(object) : -errno, ret;
-	char path[512];
+	char path[PATH_MAX];
 
 	for (unsigned int i = 0; i < ITERATORS; i++) {
-		snprintf(path, sizeof(path), "%s/%s", cfg->pin_dir, iterators[i]);
+		bpf_path(path, cfg, iterators[i]);
 		ret = loaded ? loaded : pin_iterator(b, object, iterators[i], path);
 		if (ret)
 			log_warning("cannot make %s: %s", path, strerror(-ret));
@@ -598,13 +604,11 @@ static void pin_iterators(const struct bpf *b, const struct config *cfg)
 
 static bool iterators_are_pinned(const struct config *cfg)
 {
-	char path[512];
+	char path[PATH_MAX];
 
-	for (unsigned int i = 0; i < ITERATORS; i++) {
-		snprintf(path, sizeof(path), "%s/%s", cfg->pin_dir, iterators[i]);
-		if (access(path, F_OK))
+	for (unsigned int i = 0; i < ITERATORS; i++)
+		if (access(bpf_path(path, cfg, iterators[i]), F_OK))
 			return false;
-	}
 	return true;
 }
 
@@ -929,13 +933,11 @@ static int unpin(const char *path, char *err, size_t err_len)
 
 int bpf_unpin(const struct config *cfg, char *err, size_t err_len)
 {
-	char path[512];
+	char path[PATH_MAX];
 	int ret = 0;
 
-	for (unsigned int i = 0; i < ITERATORS; i++) {
-		snprintf(path, sizeof(path), "%s/%s", cfg->pin_dir, iterators[i]);
-		unlink(path);
-	}
+	for (unsigned int i = 0; i < ITERATORS; i++)
+		unlink(bpf_path(path, cfg, iterators[i]));
 	notes_unlink(cfg);
 	pins_forget_before(cfg);
 	for (int id = 0; id < BPF_MAPS; id++) {

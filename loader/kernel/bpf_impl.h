@@ -35,6 +35,8 @@ __attribute__((format(printf, 4, 5))) static inline int fail(int err, char *text
 void bpf_log_through_ours(void);
 /* Has xkvd the capabilities that it needs?  0, or -EPERM with the name of one that it lacks. */
 int bpf_check_capabilities(const struct config *cfg, char *err, size_t err_len);
+/* Where something of this name is pinned: `path`. */
+const char *bpf_path(char path[PATH_MAX], const struct config *cfg, const char *name);
 /* Where a map is pinned. */
 void bpf_map_path(char *path, size_t len, const struct config *cfg, int id);
 /*

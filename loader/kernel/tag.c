@@ -19,12 +19,6 @@
 
 static const char xdp_note[] = "build", run_pin[] = "run", run_note[] = "run_build";
 
-static const char *path_of(char path[PATH_MAX], const struct config *cfg, const char *name)
-{
-	snprintf(path, PATH_MAX, "%s/%s", cfg->pin_dir, name);
-	return path;
-}
-
 /* "SUM NUMBER": a checksum of the object that this build has in it, and tag or id. */
 static void make_note(char note[NOTE_SIZE], uint64_t number)
 {
@@ -45,7 +39,7 @@ static void write_note(const struct config *cfg, const char *name, uint64_t numb
 	char path[PATH_MAX], note[NOTE_SIZE];
 
 	make_note(note, number);
-	unlink(path_of(path, cfg, name));
+	unlink(bpf_path(path, cfg, name));
 	if (symlink(note, path))
 		log_debug("cannot make %s: %s", path, strerror(errno));
 }
@@ -55,7 +49,7 @@ static bool is_noted(const struct config *cfg, const char *name, uint64_t number
 	char path[PATH_MAX], note[NOTE_SIZE], noted[NOTE_SIZE] = "";
 
 	make_note(note, number);
-	return readlink(path_of(path, cfg, name), noted, sizeof(noted) - 1) > 0 &&
+	return readlink(bpf_path(path, cfg, name), noted, sizeof(noted) - 1) > 0 &&
 	       !strcmp(note, noted);
 }
 
@@ -91,7 +85,7 @@ void run_keep(const struct config *cfg, int fd)
 {
 	char path[PATH_MAX];
 
-	unlink(path_of(path, cfg, run_pin));
+	unlink(bpf_path(path, cfg, run_pin));
 	if (bpf_obj_pin(fd, path))
 		log_debug("cannot pin %s: %s", path, strerror(errno));
 	else
@@ -101,7 +95,7 @@ void run_keep(const struct config *cfg, int fd)
 int run_kept(const struct config *cfg)
 {
 	char path[PATH_MAX];
-	int fd = bpf_obj_get(path_of(path, cfg, run_pin));
+	int fd = bpf_obj_get(bpf_path(path, cfg, run_pin));
 
 	if (fd < 0 || is_noted(cfg, run_note, prog_number(fd)))
 		return fd;
@@ -115,5 +109,5 @@ void notes_unlink(const struct config *cfg)
 	char path[PATH_MAX];
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		unlink(path_of(path, cfg, all[i]));
+		unlink(bpf_path(path, cfg, all[i]));
 }
