@@ -4,8 +4,9 @@
  *
  * Each node is asked again and again what it knows (CLUSTER NODES), on its watch.  The answer is
  * its sign of life.  One that differs from its last one empties the cache: while a slot moves, its
- * old node announces nothing of keys that others create at the new one.  The view with the latest
- * configuration epoch says where slots are.
+ * old node announces nothing of keys that others create at the new one.  A slot is where the claim
+ * with the latest configuration epoch says, whoever tells of it: views are not older or newer as a
+ * whole.
  */
 #include "cache.h"
 
@@ -105,17 +106,13 @@ static void place(struct node *n, const struct view_master *m, const char *from)
 }
 
 /* Those that are masters no more; their connections are closed soon. */
-static void drop_others(struct proxy *x, const struct view *v)
+static void drop_others(struct proxy *x)
 {
 	struct node *n;
 
 	LIST_FOREACH(n, &x->nodes, each)
 	{
-		bool stays = false;
-
-		for (unsigned int i = 0; i < v->count && !stays; i++)
-			stays = !strcmp(v->master[i].id, n->id);
-		if (stays || !n->id[0])
+		if (n->stays || !n->id[0])
 			continue;
 		n->gone = true;
 		n->id[0] = '\0';
@@ -126,24 +123,55 @@ static void drop_others(struct proxy *x, const struct view *v)
 	}
 }
 
-static void adopt(struct proxy *x, const struct view *v, const char *from)
+/*
+ * Takes claims out of a view that are older than what is known, as nodes do it among themselves.
+ * What is known of a node that is lost is not defended, if nobody is said to have its slot.
+ */
+static void take_out_older(struct cluster *c, struct view *v)
 {
-	struct node **node = calloc(v->count + 1, sizeof(struct node *));
+	for (unsigned int slot = 0; slot < VIEW_SLOTS; slot++) {
+		struct view_master *m = view_owner(v, slot);
+
+		if (!m && c->owner[slot] && !c->owner[slot]->up) {
+			c->owner[slot] = NULL;
+			c->epoch[slot] = 0;
+		} else if (m && m->epoch < c->epoch[slot]) {
+			v->owner[slot] = 0;
+			m->outdated = !--m->slots;
+		}
+	}
+}
+
+static void adopt(struct proxy *x, struct view *v, const char *from)
+{
+	struct node *n, **node = calloc(v->count + 1, sizeof(struct node *));
+	struct cluster *c = &x->cluster;
 
 	if (!node)
 		return;
+	take_out_older(c, v);
+	LIST_FOREACH(n, &x->nodes, each)
+	n->stays = false;
 	for (unsigned int i = 0; i < v->count; i++) {
-		struct node *n = node_of_id(x, v->master[i].id) ?: node_new(x);
-
-		if (n)
-			place(n, &v->master[i], from);
+		n = v->master[i].outdated ? NULL : node_of_id(x, v->master[i].id) ?: node_new(x);
+		if (!n)
+			continue;
+		place(n, &v->master[i], from);
+		n->stays = true;
 		node[i + 1] = n;
 	}
-	for (unsigned int slot = 0; slot < VIEW_SLOTS; slot++)
-		x->cluster.owner[slot] = node[v->owner[slot]];
+	for (unsigned int slot = 0; slot < VIEW_SLOTS; slot++) {
+		const struct view_master *m = view_owner(v, slot);
+
+		if (m) {
+			c->owner[slot] = node[v->owner[slot]];
+			c->epoch[slot] = m->epoch;
+		}
+		if (c->owner[slot])
+			c->owner[slot]->stays = true;
+	}
 	free(node);
-	drop_others(x, v);
-	x->cluster.epoch = v->epoch;
+	drop_others(x);
 }
 
 /* A node, or (n is NULL) a seed, has said something that it did not say before. */
@@ -158,7 +186,7 @@ static void hear(struct proxy *x, struct node *n, const char *text, size_t len, 
 	x->cluster.map++;
 	memset(x->cluster.asking, 0, sizeof(x->cluster.asking));
 	cache_empty(x);
-	if (v && v->count && v->epoch >= x->cluster.epoch)
+	if (v && v->count)
 		adopt(x, v, from);
 	else if (!v)
 		log_repeated("what the cluster's node %s says of it (CLUSTER NODES) cannot be "
@@ -237,7 +265,7 @@ static void told(struct seeds *s, const char *text, size_t len, const char *host
 		snprintf(x->why, sizeof(x->why), "%s", why);
 		return;
 	}
-	x->cluster.epoch = 0; /* it may be another cluster now */
+	memset(x->cluster.epoch, 0, sizeof(x->cluster.epoch)); /* it may be another cluster now */
 	hear(x, NULL, text, len, host);
 }
 

@@ -100,6 +100,7 @@ struct node {
 	char id[VIEW_ID + 1];		   /* "" = it is in no view any more */
 	char other[UPSTREAM_HOST_MAX + 1]; /* its host by another name; "" = it has one */
 	bool gone;			   /* it is no master any more */
+	bool stays;			   /* it is one by the view that is being adopted */
 	bool serves;			   /* it says that the cluster is well */
 	uint64_t mark;			   /* of what it has said of the cluster: view_mark() */
 	uint8_t moving[VIEW_SLOTS / 8];	   /* as it has said: of struct view */
@@ -111,7 +112,7 @@ struct cluster {
 	struct seeds seeds;
 	ev_timer retry;			/* they are asked again */
 	struct node *owner[VIEW_SLOTS]; /* NULL = nobody has this slot */
-	uint64_t epoch;			/* of the view that this is from */
+	uint64_t epoch[VIEW_SLOTS];	/* of the owner's configuration, when it claimed the slot */
 	/* Changes with that, and with each redirection: order would be lost across it. */
 	uint64_t map;
 	uint8_t asking[VIEW_SLOTS / 8]; /* bits of slots that are known to be on their way */

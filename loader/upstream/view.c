@@ -194,9 +194,7 @@ static bool add(struct view *v, const struct line *l)
 	    !read_address(&more[v->count], l->field[1]) ||
 	    !text_to_i64(l->field[6].text, l->field[6].len, &epoch))
 		return false;
-	v->count++;
-	if ((uint64_t)epoch > v->epoch)
-		v->epoch = (uint64_t)epoch;
+	more[v->count++].epoch = (uint64_t)epoch;
 	return read_slots(v, l->slots);
 }
 

@@ -18,17 +18,24 @@ struct view_master {
 	char host[UPSTREAM_HOST_MAX + 1]; /* "" = the one that was asked does not know its own */
 	char name[UPSTREAM_HOST_MAX + 1]; /* its announced host name; "" = none */
 	char port[8];
+	uint64_t epoch; /* of its configuration: of two claims to a slot the later one is true */
 	unsigned int slots; /* how many it has */
+	bool outdated;	    /* others have all of these by now; set by who knows that */
 };
 
 struct view {
 	unsigned int count;
 	struct view_master *master; /* that can be reached, or have slots; owned */
 	uint16_t owner[VIEW_SLOTS]; /* their numbers + 1; 0 = nobody has this slot */
-	uint64_t epoch;		    /* the latest configuration epoch of a master */
 	/* bits of slots that the node that was asked is giving away or getting */
 	uint8_t moving[VIEW_SLOTS / 8];
 };
+
+/* NULL = nobody. */
+static inline struct view_master *view_owner(struct view *v, unsigned int slot)
+{
+	return v->owner[slot] ? &v->master[v->owner[slot] - 1] : NULL;
+}
 
 /*
  * A number that changes with all that matters: masters, their addresses and slots, and slots that

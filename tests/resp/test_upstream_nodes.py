@@ -23,7 +23,7 @@ ENOUGH = 6 << 10  # KiB: of some 600 masters
 class Master(threading.Thread):
     """
     Replies its name to SET, that there is no such key to GET, and to CLUSTER NODES what all of
-    them say.
+    them say, if it says nothing else.
     """
 
     said = ""
@@ -57,7 +57,7 @@ class Master(threading.Thread):
     def reply(self, word):
         self.asked[word] += 1
         if word == b"NODES":
-            return b"$%d\r\n%s\r\n" % (len(Master.said), Master.said.encode())
+            return b"$%d\r\n%s\r\n" % (len(self.said), self.said.encode())
         return self.replies.get(word, b"+OK\r\n")
 
 
@@ -151,3 +151,30 @@ def test_missing_key_of_a_slot_that_moves(masters, tmp_path, way):
         assert all(is_asked() for _ in range(5))
         say(masters, 1, 0)
         wait_for(lambda: not is_asked(), "a hit afterwards")
+
+
+def line(master, number, epoch, slots=""):
+    return f"{number:040x} 127.0.0.1:{master.port}@1 master - 0 0 {epoch} connected {slots}\n"
+
+
+@pytest.mark.parametrize("epoch", [1, 7])
+def test_of_two_that_claim_a_slot_the_later_one_has_it(masters, tmp_path, epoch):
+    """
+    The other one has been replaced and does not know it, or takes itself for elected once more by
+    old votes (redis/redis#8752).  Its view is not older as a whole: it knows of other elections.
+    """
+    first, second = masters
+    old, half = Master(b"old"), "8192-16383"
+    rest = line(first, 1, epoch, "0-8191")
+    Master.said = rest + line(second, 2, 6, half) + line(old, 3, 5)
+    with in_front(masters, tmp_path) as (daemon, c):
+        def where():
+            return c.call("SET", KEY, "v")
+        wait_for(lambda: old.asked[b"NODES"] > 1, "the third one")
+        old.said = rest + line(old, 3, 5, half) + line(second, 2, 6)
+        wait_for(lambda: "is not used any more" in daemon.log() or where() != b"+second\r\n",
+                 "xkvd to hear it")
+        assert where() == b"+second\r\n"
+        Master.said = old.said = rest + line(old, 3, 8, half) + line(second, 2, 6)
+        wait_for(lambda: where() == b"+old\r\n", "the next election")
+    old.listener.close()
