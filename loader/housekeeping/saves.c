@@ -119,7 +119,7 @@ static void say_refused(const struct server *s, const char *save_error)
 /* Over UDP they are also refused where those over TCP wait: clients would repeat them. */
 void server_follow_saves(struct server *s)
 {
-	bool refused = s->writes_refused, late = s->writes_wait;
+	bool refused = s->writes_refused, late = s->writes_wait, waited = s->replies_wait;
 	struct snapshot_info info;
 
 	snapshot_status(&info);
@@ -128,7 +128,8 @@ void server_follow_saves(struct server *s)
 	s->writes_refused = s->log_error[0] ||
 			    (s->cfg->stop_writes && saves_by_itself(s->cfg) && info.stop_writes);
 	s->writes_wait = !s->writes_refused && writelog_is_late();
-	if (s->flows && (s->writes_refused != refused || s->writes_wait != late))
+	if (s->flows &&
+	    (s->writes_refused != refused || s->writes_wait != late || s->replies_wait != waited))
 		flows_take_back(s->flows);
 	store_refuse_writes(s->store, s->writes_refused || s->writes_wait ||
 					      (s->cfg->upstream[0] && !s->cfg->write_through));

@@ -109,6 +109,8 @@ def test_auto_where_nothing_stands_against_it(xkvd, tmp_path):
 
         for fsync, there in ("always", 0), ("everysec", 20), ("always", 0), ("no", 20):
             assert admin.ask("CONFIG", "SET", "appendfsync", fsync) == b"+OK\r\n"
+            # what is read waits, too: at once
+            assert answered(d, lambda: c.ask("GET", "none")) <= there, fsync
             commands()  # after the first the driver knows that it may
             assert answered(d, commands) == there, fsync
 
