@@ -15,6 +15,9 @@
  *    misses it repeats the request, and gets the same bytes: the driver needs no timer.
  *  - While it is not acknowledged, the kernel's pure acknowledgements do not acknowledge its
  *    request.
+ *  - Once something was answered, the client gets time stamps of the future: a segment that reaches
+ *    it without being translated (the program was taken off, the route has changed) is an old copy
+ *    to it (PAWS), and not data at a wrong place.
  */
 #ifndef XKV_FLOW_BPF_H
 #define XKV_FLOW_BPF_H
@@ -26,6 +29,7 @@
 #define PIPELINE_TRIAL 64	  /* segments of a flow between two */
 #define ANCHOR_MAX     (5U << 28) /* comparisons with the last reply hold for 2^31 bytes */
 #define ANCHOR	       (1U << 30) /* no window is as large: what is as old is acknowledged */
+#define STAMP_SHIFT    (1U << 30) /* twelve days */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -92,7 +96,7 @@ static __always_inline __u32 milliseconds(__u64 ns)
 
 static __always_inline bool flow_is_plain(const struct xkv_flow *f)
 {
-	return !(f->eaten | f->injected);
+	return !f->answered;
 }
 
 /* ---- from one view to the other --------------------------------------------- */
@@ -163,6 +167,34 @@ static __always_inline __u64 translate_blocks(const struct segment *s, const str
 		change += (__u64)(__u32)~old[0] + *left + (__u32)~old[1] + *right;
 	}
 	return change;
+}
+
+/* The client's view of a time stamp of the kernel. */
+static __always_inline __be32 stamp_to_client(__u32 stamp)
+{
+	return bpf_htonl(stamp + STAMP_SHIFT);
+}
+
+/* The kernel's view of its time stamp that the client echoes: one from before may be among them. */
+static __always_inline __be32 echo_to_kernel(const struct xkv_flow *f, __be32 echo)
+{
+	__u32 stamp = bpf_ntohl(echo);
+	bool shifted = f->answered && (__s32)(stamp - f->stamp_last) > (__s32)STAMP_SHIFT / 2;
+
+	return shifted ? bpf_htonl(stamp - STAMP_SHIFT) : echo;
+}
+
+/* Sets a time stamp, or its echo; returns by how much the sum of the header has changed. */
+static __always_inline __u64 put_stamp(const struct segment *s, struct tcphdr *tcp, void *end,
+				       __u32 at, __be32 stamp)
+{
+	__be32 *word = option_at(tcp, s->header, end, at), old;
+
+	if (!s->stamps || !word)
+		return 0;
+	old = *word;
+	*word = stamp;
+	return (__u64)(__u32)~old + stamp;
 }
 
 /* Sets the numbers of a segment; returns by how much the sum of its header has changed. */
@@ -273,7 +305,7 @@ static __always_inline __be32 stamp_now(struct xkv_flow *f, __u32 now)
 	if (BEFORE(stamp, f->stamp_last))
 		stamp = f->stamp_last;
 	f->stamp_last = stamp;
-	return bpf_htonl(stamp);
+	return stamp_to_client(stamp);
 }
 
 /* The first bytes of a segment are eaten, and a reply of `len` bytes takes their place. */
@@ -288,7 +320,8 @@ static __always_inline void flow_advance(struct xkv_flow *f, const struct segmen
 	f->owed_seq = s->seq - f->eaten;
 	f->owed_ack = f->kernel_acked = acked;
 	f->owed_stamp = s->stamp;
-	f->owed_echo = s->echo;
+	f->owed_echo = echo_to_kernel(f, s->echo);
+	f->answered = 1;
 	f->request_seq = s->seq;
 	f->request_len = eaten;
 	f->client_stamp = bpf_ntohl(s->stamp);

@@ -18,6 +18,8 @@
 #define TCP_FLAGS  0xfff
 #define TCP_HEADER 20
 #define TCP_STAMPS 12 /* bytes of options, with their padding */
+#define STAMP_AT   4  /* the places of the two in there */
+#define ECHO_AT	   8
 /* No operation twice, then time stamps; as all stacks send them with data. */
 #define STAMPS_FIRST 0x0101080a
 /* The same before selective acknowledgements, without their length. */
@@ -83,8 +85,8 @@ static __always_inline __be32 *option_at(struct tcphdr *tcp, __u32 header, void 
 static __always_inline void parse_stamps(struct segment *s, struct tcphdr *tcp, void *end)
 {
 	__be32 *first = option_at(tcp, s->header, end, 0);
-	__be32 *value = option_at(tcp, s->header, end, 4);
-	__be32 *echo = option_at(tcp, s->header, end, 8);
+	__be32 *value = option_at(tcp, s->header, end, STAMP_AT);
+	__be32 *echo = option_at(tcp, s->header, end, ECHO_AT);
 
 	s->stamps = first && value && echo && *first == bpf_htonl(STAMPS_FIRST);
 	s->stamp = s->stamps && value ? *value : 0;

@@ -505,6 +505,7 @@ __noinline int to_kernel(struct xdp_md *ctx, struct xkv_flow *f, struct segment 
 	if (!tcp)
 		return 0;
 	sum = renumber(s, tcp, s->seq - f->eaten, ack_to_kernel(f, s->ack));
+	sum += put_stamp(s, tcp, end, ECHO_AT, echo_to_kernel(f, s->echo));
 	sum += translate_blocks(s, f, tcp, end, false) + (__u16)~tcp->check;
 	tcp->check = ~fold(sum);
 	return 0;
@@ -683,7 +684,8 @@ static __always_inline __u64 to_client(struct __sk_buff *skb, struct xkv_flow *f
 	note_sent(f, s, seq);
 	if (!tcp || flow_is_plain(f))
 		return 0;
-	return renumber(s, tcp, seq, ack) + translate_blocks(s, f, tcp, end, true);
+	return renumber(s, tcp, seq, ack) + translate_blocks(s, f, tcp, end, true) +
+	       put_stamp(s, tcp, end, STAMP_AT, stamp_to_client(bpf_ntohl(s->stamp)));
 }
 
 static __always_inline int change_sum(struct __sk_buff *skb, __u32 at, __u64 change)

@@ -15,7 +15,7 @@
 #include "proto.h"
 
 /* A new number whenever a structure below changes: xkvd does not adopt other flows. */
-#define XKV_TCP_VERSION 6
+#define XKV_TCP_VERSION 7
 
 #define XKV_FLOWS_MAX	  16384
 #define XKV_OWNERS_MAX	  (XKV_FLOWS_MAX + 1) /* the first is for all connections */
@@ -123,9 +123,10 @@ struct xkv_flow {
 	__u8 in_parts;	     /* fragments have arrived: the position of the next byte is unknown */
 	__u8 kernel_sent;    /* something, since the client's last segment went up */
 	__u16 kernel_window; /* of the client, that the kernel knows, as on the wire */
-	__u8 zero[2];
+	__u8 answered;	     /* something, so segments are translated */
+	__u8 zero;
 	__u32 too_long; /* ... a pipeline of so many bytes had replies that did not fit; 0 = none */
-	__u32 stamp_offset, stamp_last; /* of segments to the client, host byte order */
+	__u32 stamp_offset, stamp_last; /* of segments to the client, kernel's, host byte order */
 	__u32 client_stamp;		/* the last of the client, host byte order */
 	/* the acknowledgement that is owed, in the kernel's view */
 	__u32 owed_seq, owed_ack;

@@ -587,6 +587,56 @@ def test_taken_off(xkvd):
         assert c.ask("GET", "n") == bulk(b"100")
 
 
+@contextlib.contextmanager
+def another_way(bed):
+    """A second pair between the two ends, without xkv; yields what sends to the client there."""
+    bed.run("server", "ip", "link", "add", "more0", "type", "veth", "peer", "name", "more1",
+            "netns", f"{bed.name}-client")
+    try:
+        for side, dev in ("server", "more0"), ("client", "more1"):
+            bed.run(side, "ip", "link", "set", dev, "up")
+        for dev in "all", "more1":
+            bed.run("client", "sysctl", "-qw", f"net.ipv4.conf.{dev}.rp_filter=0")
+        mac = bed.run("client", "ip", "-br", "link", "show", "more1").stdout.split()[2]
+
+        def move(address):
+            bed.run("server", "ip", "neigh", "add", address, "lladdr", mac, "dev", "more0")
+            bed.run("server", "ip", "route", "add", address, "dev", "more0", "src", SERVER)
+
+        yield move
+    finally:
+        bed.run("server", "ip", "link", "del", "more0")
+
+
+def refused_as_old(bed):
+    """Segments that the client's kernel has refused for their time stamps."""
+    return int(bed.run("client", "nstat", "-asz", "TcpExtPAWSEstab").stdout.split()[-2])
+
+
+@pytest.mark.parametrize("lost", ["program", "route"])
+def test_what_is_not_translated_is_no_data(xkvd, lost):
+    """... to a client: else it would take bytes of a reply for others."""
+    d = xkvd(*ON)
+    value = random.randbytes(150000)
+    with connected(d) as c, another_way(d.bed) as move:
+        assert c.ask("SET", "big", value) == b"+OK\r\n"
+        warm(c)
+        assert answered(d, lambda: [c.ask("INCR", "n") for _ in range(50)]) >= 48
+        before = refused_as_old(d.bed)
+        if lost == "program":
+            d.bed.run("server", "tc", "qdisc", "del", "dev", "xkv0", "clsact")
+        else:
+            move(address := c.sock.getsockname()[0])
+        with contextlib.suppress(ConnectionError):
+            c.send("GET", "big")
+            if lost == "route":
+                wait_for(lambda: refused_as_old(d.bed) > before, 30, "the client refuses it")
+                d.bed.run("server", "ip", "route", "del", address, "dev", "more0")
+            c.sock.settimeout(30)
+            assert bulk(value).startswith(c.file.read(7))
+            assert c.file.read(len(bulk(value)) - 7) == bulk(value)[7:] or lost == "program"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("up", [False, True])
 def test_numbers_far_from_the_last_reply(xkvd, up):
