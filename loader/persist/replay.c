@@ -52,6 +52,11 @@ struct replay {
 	uint32_t sum;		   /* of its last block */
 	struct replay_tail before; /* of the increment before it */
 	unsigned int databases, selected;
+	/*
+	 * By number of a database: its number before the SWAPDBs so far.  The store gets them at
+	 * the end: until then clients, who may select databases already, have no part of them.
+	 */
+	uint8_t before_swaps[STORE_DATABASES];
 	uint64_t at;			/* of the command that is executed */
 	const char *name, *name_before; /* of these files */
 	char *err;
@@ -166,7 +171,7 @@ static bool sets(const struct replay *r)
 
 static int run_op(struct replay *r, const struct store_op *op)
 {
-	return sets(r) ? fill_add(&r->fill, r->selected, op, r->at) : 0;
+	return sets(r) ? fill_add(&r->fill, r->before_swaps[r->selected], op, r->at) : 0;
 }
 
 /* What changes all keys comes after the changes of each. */
@@ -345,7 +350,7 @@ static int run_flushdb(struct replay *r, unsigned int argc, const struct aof_arg
 
 	if (ret || !sets(r))
 		return ret;
-	store_select(r->fill.ctx, r->selected);
+	store_select(r->fill.ctx, r->before_swaps[r->selected]);
 	do
 		ret = store_flush_some(r->fill.ctx, &cursor, 1024, false);
 	while (cursor && !ret);
@@ -355,17 +360,15 @@ static int run_flushdb(struct replay *r, unsigned int argc, const struct aof_arg
 static int run_swapdb(struct replay *r, unsigned int argc, const struct aof_arg *argv)
 {
 	int64_t a, b;
-	int ret;
+	uint8_t before;
 
 	if (argc != 3 || !is_number(&argv[1], &a) || !is_number(&argv[2], &b) || a < 0 || b < 0)
 		return -EINVAL;
 	if (a >= r->databases || b >= r->databases)
 		return -EDOM;
-	ret = wait_for_keys(r);
-	if (ret)
-		return ret;
-	if (sets(r) && a != b)
-		store_swap(r->fill.st, (unsigned int)a, (unsigned int)b);
+	before = r->before_swaps[a];
+	r->before_swaps[a] = r->before_swaps[b];
+	r->before_swaps[b] = before;
 	for (unsigned int i = 0; i < STORE_DATABASES; i++)
 		if (r->end.number[i] == a || r->end.number[i] == b)
 			r->end.number[i] = (uint8_t)(r->end.number[i] == a ? b : a);
@@ -647,6 +650,8 @@ static int read_files(struct replay *r)
 
 	libraries_free(&r->libraries);
 	r->before.size = 0;
+	for (unsigned int i = 0; i < STORE_DATABASES; i++)
+		r->before_swaps[i] = (uint8_t)i;
 	for (unsigned int i = 0; i < m->count && !ret; i++)
 		if (m->file[i].type != 'h')
 			ret = replay_read_file(r, &m->file[i],
@@ -666,7 +671,8 @@ static int set_keys(struct replay *r, struct store *st)
 		return ret;
 	store_clock_stop(st);
 	ret = read_files(r);
-	store_swaps_end(st); /* nobody else uses the store yet: once is enough */
+	if (!ret)
+		store_arrange(st, r->before_swaps);
 	store_clock(st);
 	fill_end(&r->fill);
 	return ret ? ret : libraries_use(&r->libraries);

@@ -69,21 +69,38 @@ void store_swap(struct store *st, unsigned int a, unsigned int b)
  * When this returns, no operation uses the permutation before any more.  So one that ends later
  * does not see it together with what was written since; and the next call may write that copy.
  */
-bool store_swaps_end(struct store *st)
+static void put_in_force(struct store *st, const uint8_t stored[XKV_DATABASES])
 {
 	unsigned int other = (st->cfg->stored_current & 1) ^ 1;
 
+	memcpy(st->cfg->stored[other], stored, XKV_DATABASES);
+	for (unsigned int db = 0; db < XKV_DATABASES; db++)
+		st->cfg->number[other][stored[db]] = (uint8_t)db;
+	__atomic_store_n(&st->cfg->stored_current, (uint8_t)other, __ATOMIC_RELEASE);
+	programs_wait(st);
+}
+
+bool store_swaps_end(struct store *st)
+{
 	if (!st->swap.pending)
 		return false;
 	pthread_mutex_lock(&st->swap.lock);
 	st->swap.pending = false;
-	memcpy(st->cfg->stored[other], st->swap.stored, XKV_DATABASES);
-	for (unsigned int db = 0; db < XKV_DATABASES; db++)
-		st->cfg->number[other][st->swap.stored[db]] = (uint8_t)db;
-	__atomic_store_n(&st->cfg->stored_current, (uint8_t)other, __ATOMIC_RELEASE);
-	programs_wait(st);
+	put_in_force(st, st->swap.stored);
 	pthread_mutex_unlock(&st->swap.lock);
 	return true;
+}
+
+void store_arrange(struct store *st, const uint8_t before[STORE_DATABASES])
+{
+	uint8_t stored[XKV_DATABASES];
+
+	pthread_mutex_lock(&st->swap.lock);
+	for (unsigned int db = 0; db < XKV_DATABASES; db++)
+		stored[db] = in_force(st)[before[db]];
+	if (memcmp(stored, in_force(st), sizeof(stored)) != 0)
+		put_in_force(st, stored);
+	pthread_mutex_unlock(&st->swap.lock);
 }
 
 void store_databases(struct store *st, unsigned int count)

@@ -39,6 +39,12 @@ static uint32_t record_bytes(const struct xkv_feed_record *rec)
 
 /* ---- the ring -------------------------------------------------------------- */
 
+/* NULL = there is none yet.  It may be made by another thread at any time. */
+static struct xkv_feed *ring_of(const struct store *st)
+{
+	return __atomic_load_n(&st->feed.ring, __ATOMIC_ACQUIRE);
+}
+
 /* NULL and errno on failure. */
 static struct xkv_feed *ring_map(int fd)
 {
@@ -62,7 +68,7 @@ static int ring_give(struct store *st, int fd)
 		munmap(ring, sizeof(*ring));
 		return ret;
 	}
-	__atomic_store_n(&st->feed.ring, ring, __ATOMIC_RELEASE); /* others look for it */
+	__atomic_store_n(&st->feed.ring, ring, __ATOMIC_RELEASE);
 	return 0;
 }
 
@@ -166,7 +172,7 @@ static void feed_follow(struct store *st)
 
 	/* a program that gives it up meanwhile has the last word */
 	if (was)
-		__atomic_compare_exchange_n(&st->cfg->feed, &was, feed_wanted(st->feed.ring, false),
+		__atomic_compare_exchange_n(&st->cfg->feed, &was, feed_wanted(ring_of(st), false),
 					    false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
@@ -222,11 +228,11 @@ static int feed_begin(struct store *st, uint64_t *given_up)
 	int ret;
 
 	do {
-		is_alive(st->feed.ring);
-		*given_up = times_given_up(st->feed.ring);
-		feed_switch(st, feed_wanted(st->feed.ring, true));
+		is_alive(ring_of(st));
+		*given_up = times_given_up(ring_of(st));
+		feed_switch(st, feed_wanted(ring_of(st), true));
 		ret = programs_wait(st);
-	} while (!ret && (times_given_up(st->feed.ring) != *given_up || !st->cfg->feed));
+	} while (!ret && (times_given_up(ring_of(st)) != *given_up || !st->cfg->feed));
 	return ret;
 }
 
@@ -236,7 +242,7 @@ static int reader_begin(struct store *st, struct feed_reader *r)
 	int ret = feed_begin(st, &r->given_up);
 
 	if (!ret)
-		r->next = __atomic_load_n(&st->feed.ring->head, __ATOMIC_ACQUIRE);
+		r->next = __atomic_load_n(&ring_of(st)->head, __ATOMIC_ACQUIRE);
 	return ret;
 }
 
@@ -254,30 +260,30 @@ static int reader_begin_new(struct store *st, struct feed_reader *r, const char 
 	ret = programs_wait(st);
 	if (ret)
 		goto failed;
-	r->next = __atomic_load_n(&st->feed.ring->head, __ATOMIC_ACQUIRE);
+	r->next = __atomic_load_n(&ring_of(st)->head, __ATOMIC_ACQUIRE);
 	__atomic_store_n(&r->place->position, r->next, __ATOMIC_RELEASE);
 	return 0;
 failed:
 	name_begins(r->place, 0);
-	feed_switch(st, feed_wanted(st->feed.ring, false));
+	feed_switch(st, feed_wanted(ring_of(st), false));
 	return ret;
 }
 
 static int reader_open(struct store *st, const char *name, struct feed_reader *r, bool *resumed)
 {
-	int ret = st->feed.ring ? 0 : ring_make(st);
+	int ret = ring_of(st) ? 0 : ring_make(st);
 	unsigned int number;
 
 	if (ret)
 		return ret;
-	r->place = place_for(st->feed.ring, name);
+	r->place = place_for(ring_of(st), name);
 	if (!r->place)
 		return -ENOSPC;
-	number = r->place - st->feed.ring->reader;
+	number = r->place - ring_of(st)->reader;
 	if (st->feed.claimed & 1U << number)
 		return -EEXIST;
-	is_alive(st->feed.ring);
-	r->given_up = times_given_up(st->feed.ring);
+	is_alive(ring_of(st));
+	r->given_up = times_given_up(ring_of(st));
 	r->next = r->place->position;
 	*resumed = is_open(r->place) && st->cfg->feed; /* it may have been given up */
 	if (!*resumed)
@@ -315,7 +321,7 @@ static void feed_rest(struct store *st)
 
 static void reader_end(struct store *st, struct xkv_feed_reader *place)
 {
-	st->feed.claimed &= ~(1U << (place - st->feed.ring->reader));
+	st->feed.claimed &= ~(1U << (place - ring_of(st)->reader));
 	name_begins(place, 0);
 	memset(place->name + 1, 0, sizeof(place->name) - 1);
 	__atomic_store_n(&place->flags, 0, __ATOMIC_RELAXED);
@@ -337,7 +343,7 @@ void feed_close(struct feed_reader *r)
 	pthread_mutex_lock(&st->feed.opening);
 	reader_end(st, r->place);
 	feed_follow(st);
-	if (!has_readers(st->feed.ring))
+	if (!has_readers(ring_of(st)))
 		feed_rest(st);
 	pthread_mutex_unlock(&st->feed.opening);
 	feed_trim(st);
@@ -351,14 +357,14 @@ void feed_leave(struct feed_reader *r)
 	if (!r)
 		return;
 	pthread_mutex_lock(&st->feed.opening);
-	st->feed.claimed &= ~(1U << (r->place - st->feed.ring->reader));
+	st->feed.claimed &= ~(1U << (r->place - ring_of(st)->reader));
 	pthread_mutex_unlock(&st->feed.opening);
 	reader_free(r);
 }
 
 void feed_adopted(struct store *st)
 {
-	struct xkv_feed_reader *place = st->feed.ring ? st->feed.ring->reader : NULL;
+	struct xkv_feed_reader *place = ring_of(st) ? ring_of(st)->reader : NULL;
 
 	if (!place)
 		return;
@@ -367,7 +373,7 @@ void feed_adopted(struct store *st)
 		if (is_open(&place[i]) && !(st->feed.claimed & 1U << i))
 			reader_end(st, &place[i]);
 	feed_follow(st);
-	if (!has_readers(st->feed.ring))
+	if (!has_readers(ring_of(st)))
 		feed_rest(st);
 	pthread_mutex_unlock(&st->feed.opening);
 	feed_trim(st);
@@ -485,7 +491,7 @@ static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 static bool is_given_up(const struct feed_reader *r)
 {
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	return times_given_up(r->st->feed.ring) != r->given_up;
+	return times_given_up(ring_of(r->st)) != r->given_up;
 }
 
 static int begin_again(struct feed_reader *r)
@@ -512,7 +518,7 @@ static bool is_for(const struct feed_reader *r, const struct xkv_feed_record *re
 /* Bytes of the next record, 0 if there is none yet, or if it is incomplete. */
 static uint32_t next_bytes(const struct feed_reader *r)
 {
-	struct xkv_feed *ring = r->st->feed.ring;
+	struct xkv_feed *ring = ring_of(r->st);
 
 	if (r->next == __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE))
 		return 0; /* of a full ring, that is where the oldest record stands */
@@ -537,7 +543,7 @@ static int next_change(struct feed_reader *r, struct feed_change *out)
 
 	for (;;) {
 		bytes = next_bytes(r);
-		rec = bytes ? record_at(r->st->feed.ring, r->next) : NULL;
+		rec = bytes ? record_at(ring_of(r->st), r->next) : NULL;
 		read_before(r, rec);
 		if (!rec)
 			return 0;
@@ -638,7 +644,7 @@ uint64_t feed_reached(const struct feed_reader *r)
 
 uint64_t feed_head(const struct store *st)
 {
-	return st->feed.ring ? __atomic_load_n(&st->feed.ring->head, __ATOMIC_ACQUIRE) : 0;
+	return ring_of(st) ? __atomic_load_n(&ring_of(st)->head, __ATOMIC_ACQUIRE) : 0;
 }
 
 void feed_on_commit(struct store *st, feed_commit_fn *fn, void *arg)
@@ -692,7 +698,7 @@ static uint64_t records_end(struct store *st, uint64_t at, uint64_t end)
 	uint32_t bytes;
 
 	while (at < end && at < most && at < wrap) {
-		rec = record_at(st->feed.ring, at);
+		rec = record_at(ring_of(st), at);
 		bytes = record_bytes(rec);
 		if (!bytes || !record_frees(st, rec, at))
 			break;
@@ -703,7 +709,7 @@ static uint64_t records_end(struct store *st, uint64_t at, uint64_t end)
 
 static uint64_t trim_ring(struct store *st)
 {
-	struct xkv_feed *ring = st->feed.ring;
+	struct xkv_feed *ring = ring_of(st);
 	uint64_t begin = ring->tail, end = slowest(ring), to;
 
 	while ((to = records_end(st, ring->tail, end)) > ring->tail)
@@ -715,10 +721,10 @@ uint64_t feed_trim(struct store *st)
 {
 	uint64_t freed;
 
-	if (!st->feed.ring)
+	if (!ring_of(st))
 		return 0;
 	pthread_mutex_lock(&st->feed.trimming);
-	is_alive(st->feed.ring);
+	is_alive(ring_of(st));
 	freed = trim_ring(st);
 	pthread_mutex_unlock(&st->feed.trimming);
 	return freed;
@@ -726,22 +732,22 @@ uint64_t feed_trim(struct store *st)
 
 bool feed_is_read(const struct store *st, uint64_t position)
 {
-	return !st->feed.ring || slowest(st->feed.ring) >= position;
+	return !ring_of(st) || slowest(ring_of(st)) >= position;
 }
 
 uint64_t feed_given_up(const struct store *st)
 {
-	return st->feed.ring ? times_given_up(st->feed.ring) : 0;
+	return ring_of(st) ? times_given_up(ring_of(st)) : 0;
 }
 
 uint64_t feed_spoilt(const struct store *st)
 {
-	return __atomic_load_n(&st->feed.ring->spoilt, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&ring_of(st)->spoilt, __ATOMIC_ACQUIRE);
 }
 
 void feed_load(struct store *st, uint64_t *unread, uint64_t *refused)
 {
-	const struct xkv_feed *ring = st->feed.ring;
+	const struct xkv_feed *ring = ring_of(st);
 	uint64_t read = ring ? slowest(ring) : 0; /* first: the head only grows */
 
 	*unread = ring ? __atomic_load_n(&ring->head, __ATOMIC_RELAXED) - read : 0;
@@ -751,7 +757,7 @@ void feed_load(struct store *st, uint64_t *unread, uint64_t *refused)
 void feed_readers(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t unread),
 		  void *arg)
 {
-	const struct xkv_feed *ring = st->feed.ring;
+	const struct xkv_feed *ring = ring_of(st);
 
 	for (int i = 0; ring && i < XKV_FEED_READERS; i++) {
 		const struct xkv_feed_reader *r = &ring->reader[i];

@@ -148,6 +148,12 @@ unsigned int store_number(const struct store *st, uint8_t stored);
 void store_swap(struct store *st, unsigned int a, unsigned int b);
 bool store_swaps_end(struct store *st);
 
+/*
+ * Has each database be what the one of the number before[it] was, for all clients at once.  For a
+ * load, beside which clients select databases: until this they see none of its exchanges.
+ */
+void store_arrange(struct store *st, const uint8_t before[STORE_DATABASES]);
+
 /* UDP clients may use databases 0 .. count - 1. */
 void store_databases(struct store *st, unsigned int count);
 

@@ -25,6 +25,13 @@ int __real_store_do(struct store_ctx *ctx, const struct store_op *op, struct sto
 int __wrap_store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *entry);
 void __real_store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 		      store_done_fn *done, void *arg);
+static void (*_Atomic before_sets)(void);
+
+void faults_before_sets(void (*fn)(void))
+{
+	before_sets = fn;
+}
+
 void __wrap_store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 		      store_done_fn *done, void *arg);
 bool __real_loading_goes_on(uint64_t bytes);
@@ -117,8 +124,11 @@ int __wrap_store_do(struct store_ctx *ctx, const struct store_op *op, struct sto
 void __wrap_store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 		      store_done_fn *done, void *arg)
 {
+	void (*before)(void) = before_sets;
 	struct store_entry out = { 0 };
 
+	if (before)
+		before();
 	if (!sets_are_to_fail()) {
 		__real_store_run(ctx, ops, count, done, arg);
 		return;

@@ -20,6 +20,9 @@ void faults_hold_loads(bool hold);
 /* After `after` more store_set(), the next `count` of them change nothing and return `err`. */
 void faults_fail_sets(unsigned int after, unsigned int count, int err);
 
+/* Called by whoever executes operations of a load, before each; NULL = nothing. */
+void faults_before_sets(void (*fn)(void));
+
 /* The next `count` cuts report all of their keys, and then that they have to begin again. */
 void faults_spoil_cuts(unsigned int count);
 

@@ -12,6 +12,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -351,6 +353,35 @@ static void test_order(void **state)
 		faults_fail_sets(0, 0, 0);
 		assert_int_equal(store_flush(bed.ctx), 0);
 	}
+}
+
+static atomic_bool swapped;
+
+static void end_swaps(void)
+{
+	if (store_swaps_end(bed.st))
+		swapped = true;
+}
+
+/* A client's EXEC, which is executed beside the load, puts none of its exchanges into force. */
+static void test_swaps_beside_the_load(void **state)
+{
+	bed.log.len = 0;
+	COMMAND("SET", "k", "first");
+	COMMAND("SWAPDB", "0", "1");
+	COMMAND("SET", "k", "second");
+	COMMAND("SWAPDB", "1", "2");
+	COMMAND("SET", "l", "third");
+	put_file("a.aof.2.incr.aof", bed.log.bytes, bed.log.len);
+	faults_before_sets(end_swaps);
+	loads();
+	faults_before_sets(NULL);
+	assert_false(swapped);
+	store_select(bed.ctx, 0);
+	has("k", "second");
+	has("l", "third");
+	store_select(bed.ctx, 2);
+	has("k", "first");
 }
 
 static void test_cut_off_is_refused(void **state)
@@ -799,6 +830,7 @@ int main(int argc, char *argv[])
 		TEST(test_whole),
 		TEST(test_cut_off_anywhere),
 		TEST(test_order),
+		TEST(test_swaps_beside_the_load),
 		TEST(test_cut_off_is_refused),
 		TEST(test_zeros_at_the_end),
 		TEST(test_only_the_last_may_be_cut_off),
