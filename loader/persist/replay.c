@@ -51,6 +51,8 @@ struct replay {
 	struct replay_end end;	   /* of the file that is read, or was the last */
 	uint32_t sum;		   /* of its last block */
 	struct replay_tail before; /* of the increment before it */
+	struct replay_tail tail;   /* of the last that is not idle */
+	bool idle;		   /* the file that is read: it has told no change so far */
 	unsigned int databases, selected;
 	/*
 	 * By number of a database: its number before the SWAPDBs so far.  The store gets them at
@@ -465,6 +467,7 @@ static int run_command(void *arg, unsigned int argc, const struct aof_arg *argv,
 	int ret = fn ? 0 : -ENOTSUP;
 
 	r->at = at;
+	r->idle = false;
 	if (fn && is_needed(r, fn))
 		ret = fn(r, argc, argv);
 	if (ret && ret == r->fill.error)
@@ -512,6 +515,8 @@ static int on_annotation(void *arg, const char *line, uint64_t end)
 	} else if (sscanf(line + 4, "follows %" SCNu64 " %" SCNx32, &before.size, &before.sum) ==
 		   2) {
 		return check_before(r, &before);
+	} else if (!strcmp(line, "XKV:base")) {
+		r->idle = false; /* --restore-until needs it */
 	}
 	return 0;
 }
@@ -573,13 +578,15 @@ static int cut_off(struct replay *r, int fd, const struct aof_report *rep)
 			   r->place->path, r->name, rep->valid, strerror(errno));
 }
 
-static int read_commands(struct replay *r, int fd, bool last)
+static int read_commands(struct replay *r, int fd, uint64_t seq, bool last)
 {
 	const struct aof_sink sink = { run_command, on_annotation, r };
 	struct aof_report rep;
 	int ret = aof_read(fd, 0, UINT64_MAX, &sink, &rep);
 
-	r->before = (struct replay_tail){ rep.valid, r->sum };
+	r->before = (struct replay_tail){ rep.valid, r->sum, seq };
+	if (!r->idle)
+		r->tail = r->before;
 	r->end.foreign = rep.foreign;
 	if (rep.foreign && (r->pass == PASS_FIRST || r->pass == PASS_CHECK))
 		log_notice("%s/%s: what is behind offset %" PRIu64
@@ -612,15 +619,17 @@ static bool is_rdb(int fd, const char *name)
 	       (pread(fd, magic, sizeof(MAGIC) - 1, 0) >= 0 && !strcmp(magic, MAGIC));
 }
 
-static int read_opened(struct replay *r, int fd, bool is_base, bool last)
+static int read_opened(struct replay *r, int fd, const struct manifest_file *f, bool last)
 {
+	bool is_base = f->type == 'b';
 	int ret;
 
 	r->selected = 0;
+	r->idle = !is_base;
 	if (is_base && is_rdb(fd, r->name))
 		ret = read_rdb(r, fd);
 	else
-		ret = read_commands(r, fd, last);
+		ret = read_commands(r, fd, is_base ? 0 : f->seq, last);
 	if (!ret && wait_for_keys(r))
 		ret = fail_fill(r);
 	return ret;
@@ -637,7 +646,7 @@ static int replay_read_file(struct replay *r, const struct manifest_file *f, boo
 	if (fd < 0)
 		return replay_fail(r, fd == -ENOENT ? -EBADMSG : fd, "%s/%s cannot be opened: %s",
 				   r->place->path, f->name, file_error(-fd));
-	ret = read_opened(r, fd, f->type == 'b', last);
+	ret = read_opened(r, fd, f, last);
 	close(fd);
 	return ret;
 }
@@ -649,7 +658,7 @@ static int read_files(struct replay *r)
 	int ret = 0;
 
 	libraries_free(&r->libraries);
-	r->before.size = 0;
+	r->before = r->tail = (struct replay_tail){ 0 };
 	for (unsigned int i = 0; i < STORE_DATABASES; i++)
 		r->before_swaps[i] = (uint8_t)i;
 	for (unsigned int i = 0; i < m->count && !ret; i++)
@@ -725,7 +734,7 @@ int replay_load(const struct replay_place *place, struct store *st, const struct
 	if (ret && !*err)
 		snprintf(err, err_len, "%s: %s", place->path, strerror(-ret));
 	*keys = store_count(st);
-	*tail = r.before;
+	*tail = r.tail;
 	return ret;
 }
 
@@ -742,7 +751,7 @@ int replay_find_end(const struct replay_place *place, struct replay_end *end, ch
 	*err = '\0';
 	ret = read_files(&r);
 	*end = r.end;
-	end->tail = r.before;
+	end->tail = r.tail;
 	if (!ret)
 		ret = libraries_use(&r.libraries);
 	libraries_free(&r.libraries);

@@ -22,17 +22,22 @@ struct replay_place {
 	const struct manifest *manifest;
 };
 
-/* Where a file ends, which the next file names in its line #XKV:follows. */
+/*
+ * Where a file ends, which the next file names in its line #XKV:follows.  Increments behind it, of
+ * greater numbers, are idle: nothing has changed while they were written.
+ */
 struct replay_tail {
 	uint64_t size; /* 0: there is none */
 	uint32_t sum;  /* of its last block (aof.h) */
+	uint64_t seq;  /* of an increment, else 0 */
 };
 
 /*
  * Checks all files, then sets their keys in a store that no client can reach, and hands the
  * libraries of functions to snapshot_set_functions().  The last increment may end in the middle of
- * a command if `aof-load-truncated` says so; it is then cut off.  0, and *tail: of the last
- * increment; or -errno with a sentence that names file and offset; then keys may have been set.
+ * a command if `aof-load-truncated` says so; it is then cut off.  0, and *tail: of the last file
+ * that is not idle; or -errno with a sentence that names file and offset; then keys may have been
+ * set.
  */
 int replay_load(const struct replay_place *place, struct store *st, const struct config *cfg,
 		uint64_t *keys, struct replay_tail *tail, char *err, size_t err_len);

@@ -955,6 +955,78 @@ static int put_manifest(const struct manifest *m)
 	return 0;
 }
 
+/* Removes the files that the log does not need, and their lines.  What stays is tried next time. */
+static int remove_history(void)
+{
+	struct manifest *m = &state.manifest;
+	unsigned int kept = 0;
+
+	for (unsigned int i = 0; i < m->count; i++) {
+		if (m->file[i].type == 'h' &&
+		    (!unlinkat(state.dir_fd, m->file[i].name, 0) || errno == ENOENT))
+			continue;
+		if (m->file[i].type == 'h')
+			log_warning("%s/%s is not needed any more and cannot be removed: %s",
+				    state.path, m->file[i].name, strerror(errno));
+		m->file[kept++] = m->file[i];
+	}
+	if (kept == m->count)
+		return 0;
+	m->count = kept;
+	return put_manifest(m);
+}
+
+static void forget_history(void)
+{
+	int ret = remove_history();
+
+	if (ret)
+		log_warning("write log: %s/%s names files that are not needed: %s", state.path,
+			    state.manifest_name, strerror(-ret));
+}
+
+static uint64_t file_size(const char *name)
+{
+	struct stat st;
+
+	return fstatat(state.dir_fd, name, &st, 0) ? 0 : (uint64_t)st.st_size;
+}
+
+/* Bytes of all files but this increment. */
+static uint64_t size_without(uint64_t incr)
+{
+	const struct manifest *m = &state.manifest;
+	uint64_t sum = 0;
+
+	for (unsigned int i = 0; i < m->count; i++)
+		if (m->file[i].type == 'b' || (m->file[i].type == 'i' && m->file[i].seq != incr))
+			sum += file_size(m->file[i].name);
+	return sum;
+}
+
+static uint64_t size_of_others(void)
+{
+	return size_without(manifest_last(&state.manifest, 'i'));
+}
+
+/*
+ * The log with an increment more.  Idle ones, which were loaded last, are not needed then: else each
+ * start that loads would leave one.
+ */
+static int longer_manifest(struct manifest *next, const char *name, uint64_t seq)
+{
+	const struct manifest *m = &state.manifest;
+	int ret = 0;
+
+	for (unsigned int i = 0; i < m->count && !ret; i++) {
+		const struct manifest_file *f = &m->file[i];
+		bool idle = state.fd < 0 && f->type == 'i' && f->seq > state.tail.seq;
+
+		ret = manifest_add(next, f->name, f->seq, idle ? 'h' : f->type);
+	}
+	return ret ? ret : manifest_add(next, name, seq, 'i');
+}
+
 /*
  * Adds an increment to the log: it is a whole one with that, and without.  The disk has to have the
  * one before, since only the end of the last may be missing.  One without changes serves as well:
@@ -962,36 +1034,43 @@ static int put_manifest(const struct manifest *m)
  */
 static int switch_next(uint64_t position)
 {
+	bool loaded = state.fd < 0;
 	const struct replay_tail before = {
-		.size = state.fd < 0 ? state.tail.size : state.now.size,
-		.sum = state.fd < 0 ? state.tail.sum : state.now.sum,
+		.size = loaded ? state.tail.size : state.now.size,
+		.sum = loaded ? state.tail.sum : state.now.sum,
 	};
 	uint64_t seq = manifest_last(&state.manifest, 'i') + 1, size;
+	struct manifest next = { 0 };
 	char name[NAME_MAX + 1];
 	uint32_t sum;
 	int fd, ret;
 
-	if (state.fd >= 0 && state.now.size == state.begun)
+	if (!loaded && state.now.size == state.begun)
 		return 0;
-	ret = state.fd < 0 ? 0 : sync_now();
+	ret = loaded ? 0 : sync_now();
 	if (ret)
 		return ret;
 	increment_name(name, seq);
 	fd = increment_make(name, position, &before, &size, &sum);
 	if (fd < 0)
 		return fd;
-	ret = manifest_add(&state.manifest, name, seq, 'i');
-	if (!ret) {
-		ret = put_manifest(&state.manifest);
-		state.manifest.count -= ret != 0;
-	}
+	ret = longer_manifest(&next, name, seq);
+	if (!ret)
+		ret = put_manifest(&next);
 	if (ret) {
 		close(fd);
 		unlinkat(state.dir_fd, name, 0);
+		manifest_free(&next);
 		return ret;
 	}
+	manifest_free(&state.manifest);
+	state.manifest = next;
+	if (loaded)
+		state.others = size_of_others();
 	state.base_incr = seq;
 	increment_use(fd, size, sum, position);
+	if (loaded)
+		forget_history();
 	return 0;
 }
 
@@ -1207,27 +1286,6 @@ static int name_increment(struct manifest *next)
 	return manifest_add(next, name, state.base_incr, 'i');
 }
 
-/* Removes the files that the log does not need, and their lines.  What stays is tried next time. */
-static int remove_history(void)
-{
-	struct manifest *m = &state.manifest;
-	unsigned int kept = 0;
-
-	for (unsigned int i = 0; i < m->count; i++) {
-		if (m->file[i].type == 'h' &&
-		    (!unlinkat(state.dir_fd, m->file[i].name, 0) || errno == ENOENT))
-			continue;
-		if (m->file[i].type == 'h')
-			log_warning("%s/%s is not needed any more and cannot be removed: %s",
-				    state.path, m->file[i].name, strerror(errno));
-		m->file[kept++] = m->file[i];
-	}
-	if (kept == m->count)
-		return 0;
-	m->count = kept;
-	return put_manifest(m);
-}
-
 /* Puts the base that was written into force, with the increments that follow it. */
 static int use_base(void)
 {
@@ -1253,35 +1311,8 @@ static int use_base(void)
 	}
 	manifest_free(&state.manifest);
 	state.manifest = next;
-	ret = remove_history();
-	if (ret)
-		log_warning("write log: %s/%s names files that are not needed: %s", state.path,
-			    state.manifest_name, strerror(-ret));
+	forget_history();
 	return 0;
-}
-
-static uint64_t file_size(const char *name)
-{
-	struct stat st;
-
-	return fstatat(state.dir_fd, name, &st, 0) ? 0 : (uint64_t)st.st_size;
-}
-
-/* Bytes of all files but this increment. */
-static uint64_t size_without(uint64_t incr)
-{
-	const struct manifest *m = &state.manifest;
-	uint64_t sum = 0;
-
-	for (unsigned int i = 0; i < m->count; i++)
-		if (m->file[i].type == 'b' || (m->file[i].type == 'i' && m->file[i].seq != incr))
-			sum += file_size(m->file[i].name);
-	return sum;
-}
-
-static uint64_t size_of_others(void)
-{
-	return size_without(manifest_last(&state.manifest, 'i'));
 }
 
 static void conclude(int ret)

@@ -837,6 +837,76 @@ static void test_one_after_the_other(void **state)
 	each_moment(0, 1);
 }
 
+/* How often it stands in the files behind the base. */
+static int count_logged(const char *word)
+{
+	char path[PATH_MAX], *bytes = calloc(1, BYTES_MAX + 1), *at;
+	struct dirent *e;
+	int count = 0, fd;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "%s/log", bed.dir);
+	for (dir = opendir(path); dir && (e = readdir(dir));) {
+		if (!strstr(e->d_name, ".incr."))
+			continue;
+		fd = openat(dirfd(dir), e->d_name, O_RDONLY);
+		at = bytes;
+		for (ssize_t left = read(fd, bytes, BYTES_MAX); left > 0; count++) {
+			char *next = memmem(at, (size_t)left, word, strlen(word));
+
+			if (!next)
+				break;
+			left -= next + strlen(word) - at;
+			at = next + strlen(word);
+		}
+		close(fd);
+	}
+	closedir(dir);
+	free(bytes);
+	return count;
+}
+
+static int count_increments(void)
+{
+	struct dirent *e;
+	int count = 0;
+	char path[128];
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "%s/log", bed.dir);
+	for (dir = opendir(path); dir && (e = readdir(dir));)
+		count += !!strstr(e->d_name, ".incr.");
+	closedir(dir);
+	return count;
+}
+
+/* A log that is loaded each night and seldom changed does not get more files from that. */
+static void test_starts_without_a_change(void **state)
+{
+	int first = 0;
+
+	random_state = 12;
+	begin_recording();
+	run(8);
+	writelog_rewrite();
+	idle();
+	while (!count_logged("XKV:base")) /* with no change behind it */
+		usleep(500);
+	end_run();
+	for (int i = 0; i < 6; i++) {
+		assert_int_equal(load(bed.dir), 0);
+		assert_int_equal(check_loaded(), bed.ops);
+		run(i == 3);
+		first = first ? first : count_increments();
+		assert_int_equal(count_increments(), first + (i > 3));
+		assert_int_equal(count_logged("XKV:base"), 1); /* --restore-until needs it */
+		end_run();
+	}
+	each_moment(0, 2);
+	assert_int_equal(load(bed.dir), 0);
+	assert_int_equal(check_loaded(), bed.ops);
+}
+
 /* ---- faults ------------------------------------------------------------------------ */
 
 static void begin_fault(struct fault next)
@@ -964,35 +1034,6 @@ static bool rewrite_under_load(const struct fault *begins, unsigned int then_ms)
 	return !info.rewrite_error;
 }
 
-/* Transactions in the files behind the base. */
-static int count_logged(void)
-{
-	char path[PATH_MAX], *bytes = calloc(1, BYTES_MAX + 1), *at;
-	struct dirent *e;
-	int count = 0, fd;
-	DIR *dir;
-
-	snprintf(path, sizeof(path), "%s/log", bed.dir);
-	for (dir = opendir(path); dir && (e = readdir(dir));) {
-		if (!strstr(e->d_name, ".incr."))
-			continue;
-		fd = openat(dirfd(dir), e->d_name, O_RDONLY);
-		at = bytes;
-		for (ssize_t left = read(fd, bytes, BYTES_MAX); left > 0; count++) {
-			char *next = memmem(at, (size_t)left, "EXEC", 4);
-
-			if (!next)
-				break;
-			left -= next + 4 - at;
-			at = next + 4;
-		}
-		close(fd);
-	}
-	closedir(dir);
-	free(bytes);
-	return count;
-}
-
 /*
  * A base makes room on a full disk.  The increment has no room for what is changed while it is
  * written: so the base must not have one half of that.
@@ -1007,7 +1048,7 @@ static void test_a_base_on_a_full_disk(void **state)
 		assert_true(rewrite_under_load(NULL, 0));
 	begin_fault((struct fault){ 0 });
 	ack();
-	assert_int_equal(count_logged(), OPS); /* nothing from before its moment */
+	assert_int_equal(count_logged("EXEC"), OPS); /* nothing from before its moment */
 	run(4);
 	end_run();
 	each_moment(0, 2);
@@ -1240,6 +1281,7 @@ int main(int argc, char *argv[])
 	const struct CMUnitTest tests[] = {
 		TEST(test_each_moment),
 		TEST(test_one_after_the_other),
+		TEST(test_starts_without_a_change),
 		TEST(test_writes_that_fail),
 		TEST(test_a_base_on_a_full_disk),
 		TEST(test_a_disk_that_is_full_for_a_while),
