@@ -1093,6 +1093,8 @@ static int remake_dir(void)
 	return 0;
 }
 
+#define ANOTHER_LOG "another log is there, and is not replaced: move it away"
+
 /* Begins a log that is none before it has a base: until then the one before is in force. */
 static int switch_pending(uint64_t position)
 {
@@ -1103,6 +1105,8 @@ static int switch_pending(uint64_t position)
 
 	if (!fd)
 		fd = increment_make(TEMP_INCR, position, &none, &size, &sum);
+	if (fd == -EEXIST)
+		note_failure("the directory %s is gone; " ANOTHER_LOG, state.path);
 	if (fd < 0)
 		return fd;
 	state.base_incr = manifest_last(&state.manifest, 'i') + 1;
@@ -1320,8 +1324,10 @@ static void conclude(int ret)
 	struct writelog_info *info = &state.info;
 	uint64_t now = monotonic_ns(), others = size_of_others();
 	double seconds;
+	bool known;
 
 	pthread_mutex_lock(&state.lock);
+	known = info->rewrite_error == ret;
 	seconds = (double)(now - state.rewrite_began_ns) / 1e9;
 	info->last_rewrite_seconds = seconds;
 	info->rewrite_error = ret;
@@ -1343,8 +1349,9 @@ static void conclude(int ret)
 	state.unsynced_ns = state.unsynced_ns ? now : 0;
 	pthread_cond_broadcast(&state.changed);
 	pthread_mutex_unlock(&state.lock);
-	if (ret && ret != -ECANCELED)
-		log_warning("write log: no new base in %s: %s", state.path, strerror(-ret));
+	if (ret && ret != -ECANCELED && !known)
+		log_warning("write log: no new base in %s: %s", state.path,
+			    ret == -EEXIST ? ANOTHER_LOG : strerror(-ret));
 	if (ret)
 		return;
 	tell(false);

@@ -1205,7 +1205,7 @@ static void test_a_sync_that_is_stuck(void **state)
 
 static void test_a_directory_that_vanishes(void **state)
 {
-	char path[128], other[128];
+	char path[128], other[128], manifest[160];
 	struct writelog_info info;
 
 	random_state = 7;
@@ -1229,6 +1229,17 @@ static void test_a_directory_that_vanishes(void **state)
 		empty(other);
 		rmdir(other);
 	}
+	/* somebody puts another log there, which is not touched */
+	assert_int_equal(rename(path, other), 0);
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(manifest, sizeof(manifest), "%s/a.aof.manifest", path);
+	put_bytes(manifest, "x", 1);
+	wait_for_text("another log is there", true, &info);
+	assert_int_equal(unlink(manifest), 0);
+	wait_for_text("is gone", false, &info);
+	ack();
+	empty(other);
+	rmdir(other);
 	loads_all();
 }
 
