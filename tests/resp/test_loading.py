@@ -23,9 +23,9 @@ NOT_CALLED = {"shutdown", "quit", "monitor", "subscribe", "psubscribe", "ssubscr
 
 
 class Loading(Daemon):
-    """One whose load is held, until let_go()."""
+    """One whose load is held, until let_go().  `files`: so many may be open."""
 
-    def __init__(self, cwd, *options):
+    def __init__(self, cwd, *options, files=None):
         super().__init__(RESPD, str(cwd), "--save", "", "--rdbcompression", "no")
         self.argv += options
         pipe = self.client().pipeline(transaction=False)
@@ -37,6 +37,8 @@ class Loading(Daemon):
                                     "flags={'no-writes'}}")
         self.client().save()
         assert self.stop() == 0
+        if files:
+            self.argv[:0] = ["prlimit", f"--nofile={files}:{files}"]
         os.environ["RESPD_HOLD"] = "1"
         self.before = len(self.log())
         try:
@@ -51,8 +53,8 @@ class Loading(Daemon):
 
 
 @contextlib.contextmanager
-def loading(path, *options):
-    daemon = Loading(path, *options)
+def loading(path, *options, **kwargs):
+    daemon = Loading(path, *options, **kwargs)
     try:
         yield daemon
     finally:
@@ -239,4 +241,23 @@ def test_too_many_clients(tmp_path):
         daemon.let_go()
         for c in clients:
             assert c.call("PING") == b"+PONG\r\n"
+            c.close()
+
+
+def test_open_files_limit_the_clients(tmp_path):
+    """Files that the load opens are not given to clients, whatever maxclients is."""
+    with loading(tmp_path, files=240) as daemon:
+        clients = [daemon.connect() for _ in range(100)]
+
+        def info(name):
+            text = clients[0].call("INFO").decode()
+            return int(text.split(f"\n{name}:")[1].split("\r")[0])
+
+        wait_for(lambda: info("connected_clients") + info("rejected_connections") >= 100,
+                 "all to be accepted or refused")
+        assert info("connected_clients") > 1 and info("rejected_connections") > 1
+        assert clients[0].call("PING") == LOADING
+        daemon.let_go()
+        assert clients[0].call("PING") == b"+PONG\r\n"
+        for c in clients:
             c.close()
