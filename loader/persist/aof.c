@@ -576,6 +576,7 @@ int aof_read(int fd, uint64_t begin, uint64_t end, const struct aof_sink *sink,
 	do
 		ret = read_next(&r, sink);
 	while (ret == 1);
+	rep->beyond = r.base + r.pos != rep->valid;
 	if (ret == -EBADMSG && *rep->text && !rep->truncated && r.kind != BLOCKS)
 		rep->truncated = ends_in_zeros(&r);
 	free(r.buf);

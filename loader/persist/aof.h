@@ -73,6 +73,7 @@ struct aof_report {
 	uint64_t offset; /* on failure: where in the file */
 	/* before this, all blocks are right, and all commands and transactions complete */
 	uint64_t valid;
+	bool beyond; /* something behind that was handed on */
 	/* A crash may have left it so: it ends in the middle of one, or pages were not written. */
 	bool truncated;
 	bool damaged;	  /* a checksum says that what follows `offset` is not what was written */

@@ -38,7 +38,8 @@ struct libraries {
 
 /*
  * Most files are whole, and the first pass sets their keys.  Where it meets anything that is to be
- * refused or repaired, what it has set is removed, and the files are read as if it had not been.
+ * refused, or half a transaction, what it has set is removed, and the files are read as if it had
+ * not been.
  */
 enum pass { PASS_FIRST, PASS_CHECK, PASS_SET, PASS_END };
 
@@ -565,11 +566,16 @@ static int read_rdb(struct replay *r, int fd)
 	return ret;
 }
 
-/* Cuts off what a crash has left of the last command, so that others can follow. */
+/*
+ * Cuts off what a crash has left of the last command, so that others can follow.  If a part of that
+ * has been executed, as of a transaction, all is read once more.
+ */
 static int cut_off(struct replay *r, int fd, const struct aof_report *rep)
 {
-	if (r->pass != PASS_CHECK)
-		return r->pass == PASS_FIRST ? -EBADMSG : 0;
+	if (r->pass == PASS_FIRST && rep->beyond)
+		return -EBADMSG;
+	if (r->pass != PASS_FIRST && r->pass != PASS_CHECK)
+		return 0;
 	log_warning("%s/%s, offset %" PRIu64 ": %s: what is behind offset %" PRIu64 " is cut off",
 		    r->place->path, r->name, rep->offset, rep->text, rep->valid);
 	if (!ftruncate(fd, (off_t)rep->valid) && !fsync(fd))

@@ -1010,8 +1010,8 @@ static uint64_t size_of_others(void)
 }
 
 /*
- * The log with an increment more.  Idle ones, which were loaded last, are not needed then: else each
- * start that loads would leave one.
+ * The log with an increment more.  Idle ones, which were loaded last, are not needed then: else
+ * each start that loads would leave one.
  */
 static int longer_manifest(struct manifest *next, const char *name, uint64_t seq)
 {

@@ -246,6 +246,36 @@ static void test_cut_off_anywhere(void **state)
 	}
 }
 
+static atomic_uint batches;
+
+static void count_batches(void)
+{
+	batches++;
+}
+
+/* The batches of a load of so much of the log. */
+static unsigned int batches_of(size_t len)
+{
+	put_file("a.aof.2.incr.aof", bed.log.bytes, len);
+	batches = 0;
+	faults_before_sets(count_batches);
+	loads();
+	faults_before_sets(NULL);
+	has_units(units_within(len));
+	return batches;
+}
+
+/* After a power cut the log is read once, unless it ends in a transaction. */
+static void test_cut_off_at_once(void **state)
+{
+	unsigned int whole = batches_of(bed.end[2]);
+
+	assert_true(whole > 0);
+	assert_int_equal(batches_of(bed.end[2] + 1), whole);
+	assert_int_equal(batches_of(bed.end[3] - 1), whole);
+	assert_true(batches_of(bed.end[1] - 1) > batches_of(bed.end[0]));
+}
+
 /* ---- order ------------------------------------------------------------------- */
 
 #define ORDER_DATABASES 3
@@ -829,6 +859,7 @@ int main(int argc, char *argv[])
 	const struct CMUnitTest tests[] = {
 		TEST(test_whole),
 		TEST(test_cut_off_anywhere),
+		TEST(test_cut_off_at_once),
 		TEST(test_order),
 		TEST(test_swaps_beside_the_load),
 		TEST(test_cut_off_is_refused),
