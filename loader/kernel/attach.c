@@ -23,6 +23,7 @@
 
 #include "bpf_impl.h"
 #include "pins.h"
+#include "tcp.h"
 
 #define SKIP_DISPATCHER "LIBXDP_SKIP_DISPATCHER" /* for libxdp: in the environment */
 #define WAIT_FIRST_MS	1000 /* who swaps programs takes one off, and then puts the other there */
@@ -69,7 +70,7 @@ static bool is_programs_own(__u32 id)
 	int fd = bpf_map_get_fd_by_id(id);
 	struct bpf_map_info info = {};
 	__u32 len = sizeof(info);
-	bool own = fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &len);
+	bool own = fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &len) && !tcp_has_map(info.name);
 
 	for (int known = 0; own && known < BPF_MAPS; known++)
 		own = strcmp(info.name, bpf_map_names[known]) != 0;

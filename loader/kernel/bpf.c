@@ -39,6 +39,8 @@
 #define LOCK_WAIT_US 50000
 
 /* What is pinned beside the maps, to `cat`. */
+#define RUN_PIN "run"
+
 static const char *const iterators[] = { "entries", "dump" };
 #define ITERATORS (sizeof(iterators) / sizeof(iterators[0]))
 
@@ -616,7 +618,7 @@ static bool iterators_are_pinned(const struct config *cfg)
 static void pin_programs(const struct bpf *b, const struct config *cfg)
 {
 	pin_iterators(b, cfg);
-	run_keep(cfg, b->run);
+	prog_keep(cfg, RUN_PIN, b->run);
 }
 
 /*
@@ -626,16 +628,12 @@ static void pin_programs(const struct bpf *b, const struct config *cfg)
 static void open_kept(struct bpf *b, const struct config *cfg)
 {
 	struct map_ids ids = {};
-	int fd = b->carries || !iterators_are_pinned(cfg) ? -1 : run_kept(cfg);
 
-	if (fd < 0)
+	if (b->carries || !iterators_are_pinned(cfg))
 		return;
 	add_pinned_maps(&ids, cfg);
-	b->run_kept = prog_keeps_to(fd, &ids);
-	if (b->run_kept)
-		b->run = fd;
-	else
-		close(fd);
+	b->run = prog_kept(cfg, RUN_PIN, &ids);
+	b->run_kept = b->run >= 0;
 }
 
 /* Does it stay, with the maps that we have adopted?  Else it is loaded. */
@@ -938,7 +936,8 @@ int bpf_unpin(const struct config *cfg, char *err, size_t err_len)
 
 	for (unsigned int i = 0; i < ITERATORS; i++)
 		unlink(bpf_path(path, cfg, iterators[i]));
-	notes_unlink(cfg);
+	tag_forget(cfg);
+	prog_forget(cfg, RUN_PIN);
 	pins_forget_before(cfg);
 	for (int id = 0; id < BPF_MAPS; id++) {
 		bpf_map_path(path, sizeof(path), cfg, id);

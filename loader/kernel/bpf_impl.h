@@ -71,12 +71,17 @@ void bpf_pinned_ids(const struct config *cfg, struct map_ids *ids);
 void tag_note(const struct config *cfg, int fd);
 /* Is it, by the note?  Without a note it may still be ours. */
 bool tag_is_noted(const struct config *cfg, int fd);
-/* Pins the loaded xkv_run, so that the next start of this build need not load it again. */
-void run_keep(const struct config *cfg, int fd);
-/* The one that a start of this build has pinned: a descriptor, or -1. */
-int run_kept(const struct config *cfg);
-/* Removes the notes and that pin. */
-void notes_unlink(const struct config *cfg);
+/* Removes the note. */
+void tag_forget(const struct config *cfg);
+/* Pins a program by this name, so that the next start of this build need not load it again. */
+void prog_keep(const struct config *cfg, const char *pin, int fd);
+/*
+ * The one that a start of this build has pinned, if it is on these maps (prog_keeps_to()): a
+ * descriptor, or -1.
+ */
+int prog_kept(const struct config *cfg, const char *pin, const struct map_ids *ids);
+/* Removes that pin, and the note about it. */
+void prog_forget(const struct config *cfg, const char *pin);
 
 /* ---- attach.c ---- */
 
@@ -104,7 +109,7 @@ void attached_close(struct attached *a);
 int attached_take_off(struct attached *a);
 /* Does the program use one of these maps? */
 bool prog_uses(int prog_fd, const struct map_ids *ids);
-/* Are all maps that it uses, of those with names in bpf_map_names, among these? */
+/* Are all maps that it uses, except for those that are its own, among these? */
 bool prog_keeps_to(int prog_fd, const struct map_ids *ids);
 /* The descriptor of the map of this name that the program uses, or 0. */
 int prog_map(int prog_fd, const char *name);

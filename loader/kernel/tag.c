@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Which programs in the kernel are this build's, noted beside the maps: the XDP program by its tag,
- * and the pinned xkv_run by its id.
+ * and those that are pinned by their ids.
  *
  * A BPF file system has no files to write to, but symbolic links: what such a link points to is the
  * note.  It goes when the maps go, or the kernel does, whose types are compiled into the programs.
@@ -14,23 +14,30 @@
 #include <unistd.h>
 
 #include "bpf_impl.h"
+#include "tcp.h"
 #include "util/log.h"
 #include "xkv.skel.h"
 
-static const char xdp_note[] = "build", run_pin[] = "run", run_note[] = "run_build";
+static const char xdp_note[] = "build";
 
-/* "SUM NUMBER": a checksum of the object that this build has in it, and tag or id. */
-static void make_note(char note[NOTE_SIZE], uint64_t number)
+static uint64_t sum_of(const void *elf, size_t size)
 {
 	unsigned char digest[SHA256_DIGEST_LENGTH];
-	const unsigned char *elf;
-	size_t size = 0;
 	uint64_t sum;
 
-	elf = xkv_bpf__elf_bytes(&size);
 	SHA256(elf, size, digest);
 	memcpy(&sum, digest, sizeof(sum));
-	snprintf(note, NOTE_SIZE, "%016llx %016llx", (unsigned long long)sum,
+	return sum;
+}
+
+/* "SUM NUMBER": a checksum of the objects that this build has in it, and tag or id. */
+static void make_note(char note[NOTE_SIZE], uint64_t number)
+{
+	size_t size = 0, tcp_size = 0;
+	const void *elf = xkv_bpf__elf_bytes(&size), *tcp_elf = tcp_object(&tcp_size);
+
+	snprintf(note, NOTE_SIZE, "%016llx %016llx",
+		 (unsigned long long)(sum_of(elf, size) ^ sum_of(tcp_elf, tcp_size)),
 		 (unsigned long long)number);
 }
 
@@ -80,34 +87,48 @@ bool tag_is_noted(const struct config *cfg, int fd)
 	return tag && is_noted(cfg, xdp_note, tag);
 }
 
-/* The note comes last: without it, or with another program's, nobody takes the pin. */
-void run_keep(const struct config *cfg, int fd)
+/* The name of the note about what is pinned. */
+static const char *note_of(char name[NAME_MAX], const char *pin)
 {
-	char path[PATH_MAX];
+	snprintf(name, NAME_MAX, "%s_build", pin);
+	return name;
+}
 
-	unlink(bpf_path(path, cfg, run_pin));
+/* The note comes last: without it, or with another program's, nobody takes the pin. */
+void prog_keep(const struct config *cfg, const char *pin, int fd)
+{
+	char path[PATH_MAX], name[NAME_MAX];
+
+	unlink(bpf_path(path, cfg, pin));
 	if (bpf_obj_pin(fd, path))
 		log_debug("cannot pin %s: %s", path, strerror(errno));
 	else
-		write_note(cfg, run_note, prog_number(fd));
+		write_note(cfg, note_of(name, pin), prog_number(fd));
 }
 
-int run_kept(const struct config *cfg)
+int prog_kept(const struct config *cfg, const char *pin, const struct map_ids *ids)
 {
-	char path[PATH_MAX];
-	int fd = bpf_obj_get(bpf_path(path, cfg, run_pin));
+	char path[PATH_MAX], name[NAME_MAX];
+	int fd = bpf_obj_get(bpf_path(path, cfg, pin));
 
-	if (fd < 0 || is_noted(cfg, run_note, prog_number(fd)))
+	if (fd < 0 ||
+	    (is_noted(cfg, note_of(name, pin), prog_number(fd)) && prog_keeps_to(fd, ids)))
 		return fd;
 	close(fd);
 	return -1;
 }
 
-void notes_unlink(const struct config *cfg)
+void prog_forget(const struct config *cfg, const char *pin)
 {
-	const char *const all[] = { xdp_note, run_note, run_pin };
+	char path[PATH_MAX], name[NAME_MAX];
+
+	unlink(bpf_path(path, cfg, note_of(name, pin)));
+	unlink(bpf_path(path, cfg, pin));
+}
+
+void tag_forget(const struct config *cfg)
+{
 	char path[PATH_MAX];
 
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		unlink(bpf_path(path, cfg, all[i]));
+	unlink(bpf_path(path, cfg, xdp_note));
 }

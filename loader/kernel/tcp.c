@@ -31,6 +31,10 @@
 /* What is pinned beside the maps of the store. */
 static const char *const pins[] = { "xkv_flows", "xkv_owners", "xkv_tcp_counters", DOORS };
 enum { PIN_FLOWS, PIN_OWNERS, PIN_COUNTERS, PIN_DOORS, PINS = PIN_DOORS + CONFIG_MAX_INTERFACES };
+_Static_assert(PIN_DOORS <= PINS_BEFORE, "struct map_ids has room for those of the flows, too");
+
+static const char xdp_pin[] = "tcp_xdp", out_pin[] = "tcp_out", ack_pin[] = "tcp_ack",
+		  dispatched_pin[] = "tcp_dispatched";
 
 /*
  * With the number of their layout: those of another one are not adopted.  PIN_DOORS is the first of
@@ -45,6 +49,20 @@ static void pin_path(char *path, size_t len, const struct config *cfg, unsigned 
 		snprintf(number, sizeof(number), "%u", door);
 	snprintf(path, len, "%s/%s%s_v%d", cfg->pin_dir, pins[which - door], number,
 		 XKV_TCP_VERSION);
+}
+
+const void *tcp_object(size_t *size)
+{
+	return tcp_bpf__elf_bytes(size);
+}
+
+/* The kernel keeps the first bytes of a name. */
+bool tcp_has_map(const char *name)
+{
+	for (unsigned int which = 0; which < PIN_DOORS; which++)
+		if (!strncmp(name, pins[which], BPF_OBJ_NAME_LEN - 1))
+			return true;
+	return false;
 }
 
 /* ---- loading --------------------------------------------------------------- */
@@ -98,7 +116,7 @@ static struct bpf_object *open_programs(enum bpf_attach_type called_as)
 	struct bpf_program *prog;
 	struct bpf_object *object;
 	size_t size = 0;
-	const void *elf = tcp_bpf__elf_bytes(&size);
+	const void *elf = tcp_object(&size);
 
 	object = bpf_object__open_mem(elf, size, &opts);
 	if (!object)
@@ -109,26 +127,33 @@ static struct bpf_object *open_programs(enum bpf_attach_type called_as)
 	return object;
 }
 
-/* Pins a map, or finds it pinned.  Returns a descriptor of it, or -errno. */
-static int keep_map(const struct bpf_object *object, const struct config *cfg, unsigned int which)
+/* Pins the maps that are not pinned yet. */
+static int pin_maps(const struct bpf_object *object, const struct config *cfg)
 {
-	int fd = bpf_object__find_map_fd_by_name(object, pins[which]);
 	char path[512];
+	int fd;
 
-	pin_path(path, sizeof(path), cfg, which);
-	if (bpf_obj_pin(fd, path) && errno != EEXIST)
-		return -errno;
-	fd = dup(fd);
-	return fd < 0 ? -errno : fd;
+	for (unsigned int which = 0; which < PIN_DOORS; which++) {
+		fd = bpf_object__find_map_fd_by_name(object, pins[which]);
+		pin_path(path, sizeof(path), cfg, which);
+		if (bpf_obj_pin(fd, path) && errno != EEXIST)
+			return -errno;
+	}
+	return 0;
 }
 
-static int keep_maps(struct tcp_path *t, const struct bpf_object *object, const struct config *cfg)
+/* Opens the pinned maps. */
+static int open_maps(struct tcp_path *t, const struct config *cfg)
 {
-	t->flows = keep_map(object, cfg, PIN_FLOWS);
-	t->owner_map = keep_map(object, cfg, PIN_OWNERS);
-	t->counters = keep_map(object, cfg, PIN_COUNTERS);
-	if (t->flows < 0 || t->owner_map < 0 || t->counters < 0)
-		return t->flows < 0 ? t->flows : t->owner_map < 0 ? t->owner_map : t->counters;
+	int *const map[] = { &t->flows, &t->owner_map, &t->counters };
+	char path[512];
+
+	for (unsigned int which = 0; which < PIN_DOORS; which++) {
+		pin_path(path, sizeof(path), cfg, which);
+		*map[which] = bpf_obj_get(path);
+		if (*map[which] < 0)
+			return -errno;
+	}
 	t->owners = mmap(NULL, OWNERS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, t->owner_map, 0);
 	if (t->owners != MAP_FAILED)
 		return 0;
@@ -136,26 +161,86 @@ static int keep_maps(struct tcp_path *t, const struct bpf_object *object, const 
 	return -errno;
 }
 
-static int keep_program(const struct bpf_object *object, const char *name)
+/* A descriptor of a loaded program, which the next start finds pinned; or -errno. */
+static int keep_program(const struct bpf_object *object, const char *name, const struct config *cfg,
+			const char *pin)
 {
 	int fd = bpf_program__fd(bpf_object__find_program_by_name(object, name));
 
-	return fd < 0 ? -EINVAL : dup(fd);
+	if (fd < 0)
+		return -EINVAL;
+	prog_keep(cfg, pin, fd);
+	return dup(fd);
 }
 
-/* Loads the XDP program once more, to be called by one that libxdp's dispatcher calls. */
-static int load_dispatched(const struct bpf *bpf, const struct config *cfg)
+/* The maps that a program of an earlier start has to be on. */
+static struct map_ids map_ids(const struct bpf *bpf, const struct config *cfg)
 {
-	struct bpf_object *object = open_programs((enum bpf_attach_type)0);
-	int ret = object ? use_maps(object, bpf, cfg) : -errno;
+	struct map_ids ids = {};
+	char path[512];
 
+	for (int id = 0; id < BPF_MAPS; id++)
+		ids_add(&ids, bpf->map[id]);
+	for (unsigned int which = 0; which < PIN_DOORS; which++) {
+		pin_path(path, sizeof(path), cfg, which);
+		ids_add_pinned(&ids, path);
+	}
+	return ids;
+}
+
+/*
+ * The XDP program once more, to be called by one that libxdp's dispatcher calls: a descriptor, or
+ * -errno.
+ */
+static int open_dispatched(const struct bpf *bpf, const struct config *cfg)
+{
+	struct map_ids ids = map_ids(bpf, cfg);
+	int ret = prog_kept(cfg, dispatched_pin, &ids);
+	struct bpf_object *object;
+
+	if (ret >= 0)
+		return ret;
+	object = open_programs((enum bpf_attach_type)0);
+	ret = object ? use_maps(object, bpf, cfg) : -errno;
 	if (!ret) {
 		bpf_program__set_autoload(bpf_object__find_program_by_name(object, TCP_OUT), false);
 		bpf_program__set_autoload(bpf_object__find_program_by_name(object, TCP_ACK), false);
 		ret = bpf_object__load(object);
 	}
 	if (!ret)
-		ret = keep_program(object, TCP_XDP);
+		ret = keep_program(object, TCP_XDP, cfg, dispatched_pin);
+	bpf_object__close(object);
+	return ret;
+}
+
+/* Those that are pinned.  False: not all are there, or they are of another build or other maps. */
+static bool use_kept(struct tcp_path *t, const struct bpf *bpf, const struct config *cfg)
+{
+	struct map_ids ids = map_ids(bpf, cfg);
+
+	t->xdp = prog_kept(cfg, xdp_pin, &ids);
+	t->out = prog_kept(cfg, out_pin, &ids);
+	t->ack = prog_kept(cfg, ack_pin, &ids);
+	if (t->xdp >= 0 && t->out >= 0 && t->ack >= 0)
+		return true;
+	tcp_path_close(t);
+	return false;
+}
+
+static int load_programs(struct tcp_path *t, const struct bpf *bpf, const struct config *cfg)
+{
+	struct bpf_object *object = open_programs(BPF_XDP);
+	int ret = object ? use_maps(object, bpf, cfg) : -errno;
+
+	if (!ret)
+		ret = bpf_object__load(object);
+	if (!ret)
+		ret = pin_maps(object, cfg);
+	if (!ret) {
+		t->xdp = keep_program(object, TCP_XDP, cfg, xdp_pin);
+		t->out = keep_program(object, TCP_OUT, cfg, out_pin);
+		t->ack = keep_program(object, TCP_ACK, cfg, ack_pin);
+	}
 	bpf_object__close(object);
 	return ret;
 }
@@ -225,7 +310,7 @@ static int program_for(struct tcp_path *t, const struct attach *a)
 	if (a->alone)
 		return t->xdp;
 	if (!t->dispatched)
-		t->dispatched = load_dispatched(a->bpf, a->cfg);
+		t->dispatched = open_dispatched(a->bpf, a->cfg);
 	return t->dispatched;
 }
 
@@ -290,20 +375,12 @@ static int attach_missing(struct tcp_path *t, struct attach *a, const char **wha
 int tcp_path_open(struct tcp_path *t, const struct bpf *bpf, const struct config *cfg, char *err,
 		  size_t err_len)
 {
-	struct bpf_object *object = open_programs(BPF_XDP);
-	int ret = object ? use_maps(object, bpf, cfg) : -errno;
+	int ret;
 
 	*t = (struct tcp_path){ 0 };
+	ret = use_kept(t, bpf, cfg) ? 0 : load_programs(t, bpf, cfg);
 	if (!ret)
-		ret = bpf_object__load(object);
-	if (!ret)
-		ret = keep_maps(t, object, cfg);
-	if (!ret) {
-		t->xdp = keep_program(object, TCP_XDP);
-		t->out = keep_program(object, TCP_OUT);
-		t->ack = keep_program(object, TCP_ACK);
-	}
-	bpf_object__close(object);
+		ret = open_maps(t, cfg);
 	if (!ret) {
 		tcp_path_stats(t, &t->before);
 		return 0;
@@ -378,10 +455,13 @@ uint64_t tcp_path_extra(const struct tcp_path *t)
 
 void tcp_path_detach(const struct config *cfg)
 {
+	const char *const programs[] = { xdp_pin, out_pin, ack_pin, dispatched_pin };
 	char path[512];
 	bool any = false;
 	int ifindex;
 
+	for (unsigned int i = 0; i < sizeof(programs) / sizeof(programs[0]); i++)
+		prog_forget(cfg, programs[i]);
 	for (unsigned int which = 0; which < PINS; which++) {
 		pin_path(path, sizeof(path), cfg, which);
 		any |= !unlink(path);

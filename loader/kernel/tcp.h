@@ -27,9 +27,15 @@ struct tcp_path {
 	struct xkv_tcp_stats before; /* left by an earlier xkvd */
 };
 
+/* The object with the programs, as this build has it in it. */
+const void *tcp_object(size_t *size);
+/* Is it a map of flows that is pinned beside those of the store?  By its name in the kernel. */
+bool tcp_has_map(const char *name);
+
 /*
- * Loads the programs.  Flows that an earlier xkvd has left continue to be translated until they
- * end.  0, or -errno with a sentence; then the path is off.
+ * Loads the programs, or takes those that an earlier start of this build has pinned.  Flows that an
+ * earlier xkvd has left continue to be translated until they end.  0, or -errno with a sentence;
+ * then the path is off.
  */
 int tcp_path_open(struct tcp_path *t, const struct bpf *bpf, const struct config *cfg, char *err,
 		  size_t err_len);

@@ -158,6 +158,29 @@ def test_xkvds_program_is_not_loaded_again(bed, xkvd, tmp_path):
     serves(d)
 
 
+def test_the_programs_for_tcp_are_not_loaded_again(xkvd, tmp_path):
+    """The same for those, and for the maps of flows, which the store does not have."""
+    d = xkvd("--save", "", "--tcp-fast-path", "on")
+
+    def again():
+        d.stop()
+        programs = loaded(d, tmp_path / "trace") & {"xkv_tcp_xdp", "xkv_tcp_out", "xkv_tcp_ack"}
+        assert len(programs) in (0, 3)
+        return bool(programs)
+
+    assert not again()
+    (note := d.pins / "tcp_out_build").unlink()
+    os.symlink("0" * 16 + os.readlink(d.pins / "tcp_ack_build")[16:], note)
+    assert again()
+    next(d.pins.glob("xkv_flows_v*")).unlink()
+    assert again() and not again()
+    with d.redis() as r:
+        for _ in range(20):
+            assert r.set("key", "value") and r.get("key") == b"value"
+        assert r.info("xkv")["xkv_tcp_requests"] > 20
+    serves(d)
+
+
 def test_auto_falls_back_to_generic(bed, xkvd):
     with refusing_native(bed):
         d = xkvd("--mode", "auto", "--save", "")
