@@ -470,6 +470,27 @@ def test_linearizable_while_masters_are_lost(in_front_of_cluster, program, tmp_p
     assert found["lost"] > 0, "nothing was under way when connections were cut"
 
 
+@UNDRIVEN
+@pytest.mark.skipif(not LONG, reason="takes a cluster: make linear")
+def test_linearizable_while_a_replica_takes_over(in_front_of_cluster, program, tmp_path):
+    """
+    The same with planned failovers (CLUSTER FAILOVER): nothing that was acknowledged is lost.  In
+    others a cluster itself loses writes.
+    """
+    daemon, cluster, _ = in_front_of_cluster
+    for server in cluster.servers:
+        server.client().config_set("cluster-replica-no-failover", "yes")
+    linear = Linear(program, daemon, tmp_path, SECONDS, *CLUSTER)
+    wait_for(lambda: "clients work" in linear.log.read_text(), 20, "the clients begin")
+    times = 0
+    while linear.works():
+        cluster.fail_over((3, 2)[times % 2])
+        times += 1
+    print(times, "failovers")
+    judge_in_front(linear, SECONDS / 10)
+    assert times > SECONDS / 20
+
+
 # ---- transactions ------------------------------------------------------------------------------
 
 # Groups of three keys.

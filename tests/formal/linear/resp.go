@@ -229,7 +229,8 @@ func (o *op) takeError(text string) error {
 	case strings.HasPrefix(text, "ERR increment or decrement would overflow"):
 		o.outcome = overflow
 	case strings.HasPrefix(text, "OOM "), strings.HasPrefix(text, "BUSY "),
-		strings.HasPrefix(text, "LOADING "), strings.HasPrefix(text, "TRYAGAIN "):
+		strings.HasPrefix(text, "LOADING "), strings.HasPrefix(text, "TRYAGAIN "),
+		strings.HasPrefix(text, "CLUSTERDOWN "):
 		o.outcome = refused
 	case strings.HasPrefix(text, noUpstream):
 		o.outcome = refused
