@@ -440,6 +440,7 @@ static unsigned int refuse(struct proxy *x, struct passage *p, const struct node
 	x->stats.refused++;
 	reply_error(reply_to(p->caller), UPSTREAM_ERROR " there is no connection to %s: %s",
 		    n ? n->address.text : x->address.text, n ? n->why : x->why);
+	p->caller->closing |= p->multi; /* EXEC would execute the others, when it is there again */
 	return 0;
 }
 

@@ -1456,6 +1456,28 @@ def test_what_is_under_way_gets_an_error(apart):
     assert xkv.log().count("the connection to the upstream") == 1
 
 
+def info_of(xkv):
+    with xkv.connect() as c:
+        return c.call("XKV", "INFO", "upstream")
+
+
+def test_transaction_while_only_its_own_connection_is_left(apart):
+    """A command that is refused then is not left out of what EXEC does."""
+    xkv, redis = apart
+    wait_for(lambda: is_up(xkv), "the upstream")
+    with xkv.connect() as c, redis.connect() as direct:
+        assert c.call("MULTI") == b"+OK\r\n"
+        assert c.call("SET", "a", "1") == b"+QUEUED\r\n"
+        assert direct.call("CONFIG", "SET", "maxclients", "2") == b"+OK\r\n"
+        watch = re.search(rb"id=(\d+) [^\n]*flags=t", direct.call("CLIENT", "LIST"))[1]
+        assert direct.call("CLIENT", "KILL", "ID", watch) == b":1\r\n"
+        wait_for(lambda: b"upstream_up:0" in info_of(xkv), "xkvd to see it")
+        assert c.call("SET", "b", "1").startswith(b"-UPSTREAM there is no connection")
+        assert c.rest() == b""
+        assert direct.call("CONFIG", "SET", "maxclients", "100") == b"+OK\r\n"
+        assert direct.call("EXISTS", "a", "b") == b":0\r\n"
+
+
 def in_front_of(redis, place, *options):
     return in_memory(place, "--upstream", f"redis://127.0.0.1:{redis.port}", *options)
 
