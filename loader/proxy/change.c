@@ -288,9 +288,9 @@ static void send_up(struct change *c, struct node *n, const char *key)
 	words_of(&w, &c->op, key);
 	c->command.kind = &command;
 	c->pttl.kind = &pttl;
-	hop_send(n, BY_RESP3, &n->shared[1], w.count, w.word, &c->command);
+	hop_send(n, ON_SHARED, &n->shared[1], w.count, w.word, &c->command);
 	if (c->asks_ttl)
-		hop_send(n, BY_RESP3, &n->shared[1], 2,
+		hop_send(n, ON_SHARED, &n->shared[1], 2,
 			 (struct resp_arg[]){ { { "PTTL" }, 4 }, w.word[1] }, &c->pttl);
 }
 

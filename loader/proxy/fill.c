@@ -251,7 +251,7 @@ static void ask_ttl(struct node *n, struct filled *k)
 {
 	if (k->keeps)
 		hop_send(
-			n, BY_WATCH, &n->watch, 2,
+			n, ON_WATCH, &n->watch, 2,
 			(struct resp_arg[]){ { { "PTTL" }, 4 }, { { k->key->name }, k->key->len } },
 			&k->request);
 }
@@ -279,7 +279,7 @@ bool fill_send(struct proxy *x, unsigned int argc, const struct resp_arg *argv,
 	TAILQ_INSERT_TAIL(w->late ? &f->late : &f->waiters, w, next);
 	for (unsigned int i = 1; i < argc; i++)
 		add_key(f, &argv[i], i - 1);
-	hop_send(n, BY_WATCH, &n->watch, argc, argv, &f->request);
+	hop_send(n, ON_WATCH, &n->watch, argc, argv, &f->request);
 	for (unsigned int i = 0; i < f->count; i++)
 		ask_ttl(n, &f->key[i]);
 	return true;

@@ -24,7 +24,8 @@ struct hop {
 	TAILQ_ENTRY(hop) parked;
 	struct proxy *proxy;
 	struct request *inner; /* whose command it is */
-	enum hop_way way;
+	enum pass_on on;
+	enum protocol protocol; /* ON_SHARED */
 	unsigned int hops;
 	bool begun, is_error;
 	bool asks; /* the redirection: ASK */
@@ -69,20 +70,16 @@ static struct link *way_to(struct hop *h, struct node *n)
 {
 	struct passage *p;
 
-	switch (h->way) {
-	case BY_RESP2:
-	case BY_RESP3:
-		return &n->shared[h->way == BY_RESP3];
-	case BY_WATCH:
+	if (h->on == ON_SHARED)
+		return &n->shared[h->protocol == PROTOCOL_RESP3];
+	if (h->on == ON_WATCH)
 		return &n->watch;
-	default:
-		p = ((struct passed *)h->inner)->passage;
-		if (!p)
-			return NULL;
-		if (p->own && p->own->node != n) /* nothing else is under way there */
-			own_free(p);
-		return own_of(n, p) ? &p->own->link : NULL;
-	}
+	p = ((struct passed *)h->inner)->passage;
+	if (!p)
+		return NULL;
+	if (p->own && p->own->node != n) /* nothing else is under way there */
+		own_free(p);
+	return own_of(n, p) ? &p->own->link : NULL;
 }
 
 /* Goes to the node that it was sent on to.  False: it is not there yet. */
@@ -101,7 +98,7 @@ static bool go_on(struct hop *h)
 
 static bool is_orphan(const struct hop *h)
 {
-	return h->way == BY_OWN && !((struct passed *)h->inner)->passage;
+	return h->on == ON_OWN && !((struct passed *)h->inner)->passage;
 }
 
 /* Does one wait that may be about the same key, and was sent before? */
@@ -179,7 +176,7 @@ static void hop_to(struct hop *h, struct link *l)
 	link_sent(l, &h->request);
 }
 
-void hop_send(struct node *n, enum hop_way way, struct link *to, unsigned int argc,
+void hop_send(struct node *n, enum pass_on on, struct link *to, unsigned int argc,
 	      const struct resp_arg *argv, struct request *r)
 {
 	struct outbox command = { 0 };
@@ -200,7 +197,8 @@ void hop_send(struct node *n, enum hop_way way, struct link *to, unsigned int ar
 	}
 	h->proxy = n->proxy;
 	h->inner = r;
-	h->way = way;
+	h->on = on;
+	h->protocol = to->protocol;
 	h->len = command.bytes;
 	outbox_flatten(&command, h->bytes);
 	outbox_free(&command);

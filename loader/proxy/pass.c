@@ -347,15 +347,12 @@ void passed_expects(struct passed *q)
 void pass_command(struct passed *q, struct node *n, struct link *to)
 {
 	const struct call *call = &q->passage->caller->call;
-	enum hop_way way = to == &n->shared[0]	 ? BY_RESP2
-			   : to == &n->shared[1] ? BY_RESP3
-			   : to == &n->watch	 ? BY_WATCH
-						 : BY_OWN;
+	enum pass_on on = q->passage->on;
 
 	passed_expects(q);
-	q->moves = n->proxy->cluster.is_one && way == BY_OWN && !passage_is_own(q->passage);
-	if (way != BY_OWN || q->moves) {
-		hop_send(n, way, to, call->argc, call->argv, &q->request);
+	q->moves = n->proxy->cluster.is_one && on == ON_OWN && !passage_is_own(q->passage);
+	if (on != ON_OWN || q->moves) {
+		hop_send(n, on, to, call->argc, call->argv, &q->request);
 		return;
 	}
 	link_call(to, call->argc, call->argv); /* what was said there is known there only */

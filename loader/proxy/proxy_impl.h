@@ -285,14 +285,12 @@ void cluster_redirected(struct proxy *x, unsigned int slot, struct node *n, bool
 
 /* --- hop.c --- */
 
-enum hop_way { BY_RESP2, BY_RESP3, BY_WATCH, BY_OWN };
-
 /*
  * Sends a command to a node, by a connection of this kind.  If the node says that it is another's
- * (MOVED, ASK), it goes there: `r` learns of the last reply only.  BY_OWN: `to` is the client's
+ * (MOVED, ASK), it goes there: `r` learns of the last reply only.  ON_OWN: `to` is the client's
  * connection, and `r` a `struct passed`.
  */
-void hop_send(struct node *n, enum hop_way way, struct link *to, unsigned int argc,
+void hop_send(struct node *n, enum pass_on on, struct link *to, unsigned int argc,
 	      const struct resp_arg *argv, struct request *r);
 /* Those that wait for a node go there, or their time is over. */
 void hops_unpark(struct proxy *x);

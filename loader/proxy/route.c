@@ -500,7 +500,7 @@ static unsigned int pass(struct proxy *x, struct passage *p, enum special specia
 		return no_memory(p);
 	pass_command(q, n, to);
 	note(p, special, q);
-	count(x, p, place_of(n, to) == ON_OWN ? PASS_OWN : PASS_SHARED);
+	count(x, p, p->on == ON_OWN ? PASS_OWN : PASS_SHARED);
 	return 0;
 }
 
