@@ -30,6 +30,8 @@ struct change {
 	struct guards guards;
 	struct xkv_op op; /* in our byte order */
 	bool asks_ttl;
+	unsigned int waits; /* for so many replies: their order is not certain in a cluster */
+	bool lost;	    /* one of them was */
 	struct said {
 		size_t len;
 		char text[TEXT_MAX];
@@ -213,15 +215,24 @@ static void order_known(struct fence *f)
 	finish((struct change *)((char *)f - offsetof(struct change, order)));
 }
 
-/* As a reply (pass.c) it may tell of what commands have done that are held back. */
-static void complete(struct change *c)
+/*
+ * A reply is there, or lost.  After the last one: if the command's was, nobody knows whether the
+ * change was made.  As a reply (pass.c) it may tell of what commands have done that are held back.
+ */
+static void reply_ends(struct change *c, bool lost)
 {
-	if (!c->proxy->unnamed || !c->proxy->up) {
-		finish(c);
+	c->lost |= lost;
+	if (--c->waits)
 		return;
+	if (c->lost) {
+		c->proxy->stats.changes_lost++;
+		forget(c);
+	} else if (!c->proxy->unnamed || !c->proxy->up) {
+		finish(c);
+	} else {
+		c->order.done = order_known;
+		fence_send(c->proxy, &c->order);
 	}
-	c->order.done = order_known;
-	fence_send(c->proxy, &c->order);
 }
 
 static void hear(struct said *s, const char *bytes, size_t len)
@@ -239,34 +250,30 @@ static void command_reply(struct link *l, struct request *r, const char *bytes, 
 	struct change *c = (struct change *)r;
 
 	hear(&c->said, bytes, len);
-	if (end && !c->asks_ttl)
-		complete(c);
+	if (end)
+		reply_ends(c, false);
+}
+
+static void command_lost(struct link *l, struct request *r)
+{
+	reply_ends((struct change *)r, true);
+}
+
+static struct change *of_pttl(struct request *r)
+{
+	return (struct change *)((char *)r - offsetof(struct change, pttl));
 }
 
 static void pttl_reply(struct link *l, struct request *r, const char *bytes, size_t len, bool end)
 {
-	struct change *c = (struct change *)((char *)r - offsetof(struct change, pttl));
-
-	hear(&c->left, bytes, len);
+	hear(&of_pttl(r)->left, bytes, len);
 	if (end)
-		complete(c);
-}
-
-/* Nobody knows whether it was made. */
-static void command_lost(struct link *l, struct request *r)
-{
-	struct change *c = (struct change *)r;
-
-	c->proxy->stats.changes_lost++;
-	if (!c->asks_ttl)
-		forget(c);
+		reply_ends(of_pttl(r), false);
 }
 
 static void pttl_lost(struct link *l, struct request *r)
 {
-	struct change *c = (struct change *)((char *)r - offsetof(struct change, pttl));
-
-	forget(c);
+	reply_ends(of_pttl(r), true);
 }
 
 /* ---- sending ------------------------------------------------------------------------- */
@@ -303,6 +310,8 @@ void change_send(struct proxy *x, struct udp_kept *k)
 	struct change *c = can ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c || !guards_add(x, &c->guards, key, op->key_len)) {
+		if (c)
+			guards_release(x, &c->guards);
 		answer(k, XKV_BUSY, 0, NULL);
 		free(k);
 		free(c);
@@ -315,5 +324,6 @@ void change_send(struct proxy *x, struct udp_kept *k)
 	c->op.value_len = ntohl(op->value_len);
 	c->op.ttl = be64toh(op->ttl);
 	c->asks_ttl = asks_ttl(&c->op);
+	c->waits = 1 + c->asks_ttl;
 	send_up(c, n, key);
 }

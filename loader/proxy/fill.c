@@ -120,8 +120,7 @@ static void tell(struct fill *f)
 {
 	for (unsigned int i = 0; i < f->count; i++) {
 		f->key[i].key->fills--;
-		if (!f->key[i].keeps)
-			cached_key_end(f->proxy, f->key[i].key);
+		cached_key_end(f->proxy, f->key[i].key);
 	}
 	f->replied = true;
 	tell_all(&f->waiters, f);

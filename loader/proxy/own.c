@@ -83,6 +83,8 @@ static void give(struct own *own, const char *bytes, size_t len, bool end)
 		own->held = passed_new(own->proxy, p, ON_WATCH);
 		if (own->held)
 			own->held->barrier = true;
+		else
+			cache_empty(own->proxy);
 	}
 	before = TAILQ_LAST(&p->sent, passed_list); /* that, or EXEC, which is held back as well */
 	outbox_append(before ? &before->reply : passage_out(p), bytes, len);

@@ -13,6 +13,7 @@ import proto
 import pytest
 import redis
 from conftest import BUILD, SERVER, wait_for
+from masters import Master, line
 from respserver import stopped
 
 OK, MISS, NOT_STORED, TOO_LARGE, BUSY = 0, 1, 2, 3, 6
@@ -76,6 +77,26 @@ def until_cached(d, udp, key):
         before = d.counters()["replies"]
         return udp.one(proto.get(key)).status == OK and d.counters()["replies"] > before
     wait_for(hit, what="the driver to answer")
+
+
+def test_replies_to_a_write_in_the_wrong_order(bed, xkvd_alone):
+    """
+    Of a cluster: the command is redirected, and PTTL behind it is not, as a move was ended.  The
+    first case: it has a daemon of its own on the bed.
+    """
+    with bed.inside("server"):
+        first, second = Master(b"first"), Master(b"second")
+    Master.said = line(first, 1, 1, "0-16383") + line(second, 2, 2)
+    first.replies.update({b"INCRBY": b"-ASK 12182 127.0.0.1:%d\r\n" % second.port,
+                          b"PTTL": b":-1\r\n"})
+    second.replies[b"INCRBY"] = b":5\r\n"
+    daemon = xkvd_alone("--upstream", f"redis-cluster://127.0.0.1:{first.port}", "--save", "")
+    wait_for(lambda: first.asked[b"NODES"] > 1 and second.asked[b"NODES"], what="the cluster")
+    with daemon.udp() as udp:
+        result = udp.one(proto.incr(b"foo", 5))
+    assert (result.status, proto.number(result.value)) == (OK, 5)
+    for master in first, second:
+        master.listener.close()
 
 
 def test_what_was_read_is_answered_by_the_driver(d, udp, behind):
