@@ -153,6 +153,8 @@ static uint8_t status_of_error(const struct change *c)
 		{ "-TRYAGAIN", XKV_BUSY },
 		{ "-CLUSTERDOWN", XKV_BUSY },
 		{ "-MASTERDOWN", XKV_BUSY },
+		{ "-MOVED", XKV_BUSY }, /* for so long that it was given up (hop.c), or: */
+		{ "-" UPSTREAM_ERROR, XKV_BUSY },
 	};
 
 	if (!strncmp(c->said.text, "-WRONGTYPE", 10))

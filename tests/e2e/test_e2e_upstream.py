@@ -79,22 +79,23 @@ def until_cached(d, udp, key):
     wait_for(hit, what="the driver to answer")
 
 
-def test_replies_to_a_write_in_the_wrong_order(bed, xkvd_alone):
+def test_write_that_a_cluster_sends_on(bed, xkvd_alone):
     """
-    Of a cluster: the command is redirected, and PTTL behind it is not, as a move was ended.  The
-    first case: it has a daemon of its own on the bed.
+    Its PTTL is not sent on, if a move is ended between them; or there is no way to where it is sent
+    on to.  The first case: it has a daemon of its own on the bed.
     """
     with bed.inside("server"):
         first, second = Master(b"first"), Master(b"second")
     Master.said = line(first, 1, 1, "0-16383") + line(second, 2, 2)
     first.replies.update({b"INCRBY": b"-ASK 12182 127.0.0.1:%d\r\n" % second.port,
-                          b"PTTL": b":-1\r\n"})
+                          b"APPEND": b"-MOVED 12182 127.0.0.1:1\r\n", b"PTTL": b":-1\r\n"})
     second.replies[b"INCRBY"] = b":5\r\n"
     daemon = xkvd_alone("--upstream", f"redis-cluster://127.0.0.1:{first.port}", "--save", "")
     wait_for(lambda: first.asked[b"NODES"] > 1 and second.asked[b"NODES"], what="the cluster")
-    with daemon.udp() as udp:
+    with daemon.udp(timeout=60) as udp:
         result = udp.one(proto.incr(b"foo", 5))
-    assert (result.status, proto.number(result.value)) == (OK, 5)
+        assert (result.status, proto.number(result.value)) == (OK, 5)
+        assert udp.one(proto.append(b"foo", b"v")).status == BUSY
     for master in first, second:
         master.listener.close()
 
