@@ -1968,7 +1968,6 @@ static int writelog_begin(struct store *st, const struct config *cfg, bool servi
 					     .written = state.now.position,
 					     .size = state.others + state.now.size };
 	state.info.size_at_base = state.info.size;
-	pthread_mutex_unlock(&state.lock);
 	state.failed = state.in_txn = state.holds = false;
 	state.switching = SWITCH_NONE;
 	state.write_error = 0;
@@ -1976,6 +1975,7 @@ static int writelog_begin(struct store *st, const struct config *cfg, bool servi
 	state.functions = state.safe.functions = state.now.functions = 0;
 	state.bases = state.safe.bases = state.now.bases = 0;
 	state.retry_ns = state.unsynced_ns = state.sync_ns = state.writing_ns = 0;
+	pthread_mutex_unlock(&state.lock);
 	atomic_store(&state.rewrite_stop, false);
 	if (loading_is_stopped()) /* looked at after that: writelog_end_load() is not missed */
 		atomic_store(&state.rewrite_stop, true);

@@ -159,6 +159,11 @@ static uint8_t feed_wanted(const struct xkv_feed *ring, bool one_more)
 	return all | before | (values || !(all | before) ? 0 : XKV_RECORD_KEYS);
 }
 
+bool feed_records_all(const struct store *st)
+{
+	return __atomic_load_n(&st->cfg->feed, __ATOMIC_RELAXED) & XKV_RECORD_ALL;
+}
+
 /* Has programs record that from now on; they may have given the feed up, then it is off. */
 static void feed_switch(struct store *st, uint8_t wanted)
 {
@@ -168,7 +173,7 @@ static void feed_switch(struct store *st, uint8_t wanted)
 /* The same for what the readers want, after one wants something else. */
 static void feed_follow(struct store *st)
 {
-	uint8_t was = st->cfg->feed;
+	uint8_t was = __atomic_load_n(&st->cfg->feed, __ATOMIC_RELAXED);
 
 	/* a program that gives it up meanwhile has the last word */
 	if (was)

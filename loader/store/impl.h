@@ -706,6 +706,7 @@ int txn_adopt(struct store *st);
 /* Maps the ring of an earlier xkvd, if it had one.  0 or -errno. */
 int feed_adopt(struct store *st);
 void feed_unmap(struct store *st);
+bool feed_records_all(const struct store *st); /* do programs record all changes? */
 
 /* ---- open.c ---- */
 

@@ -255,7 +255,8 @@ static int find_and_read(struct search *s, struct store_entry *out)
 static void mark_access(const struct store *st, struct xkv_slot *slot)
 {
 	uint16_t old = __atomic_load_n(&slot->access, __ATOMIC_RELAXED);
-	uint16_t new = xkv_access_used(st->cfg->track, old, st->cfg->access);
+	uint16_t now = __atomic_load_n(&st->cfg->access, __ATOMIC_RELAXED);
+	uint16_t new = xkv_access_used(st->cfg->track, old, now);
 
 	if (new != old)
 		__atomic_store_n(&slot->access, new, __ATOMIC_RELAXED);

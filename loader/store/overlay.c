@@ -37,7 +37,7 @@ struct overlay *overlay_begin(struct store_ctx *ctx)
 	o->retired = st->mem.units_retired;
 	o->version = 1;
 	o->now_ms = store_now_ms(st);
-	o->listens = st->cfg->feed & XKV_RECORD_ALL;
+	o->listens = feed_records_all(st);
 	o->error = 0;
 	return o;
 }

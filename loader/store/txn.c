@@ -634,7 +634,7 @@ int store_txn_commit_reads(struct store_ctx *ctx, store_own_read_fn *fn, void *a
 		tell_own_reads(ctx, fn, arg);
 	if (!ret && feed->committed)
 		feed->committed(feed->committed_arg, ctx->txn->told, ctx->txn->told_count,
-				(ctx->st->cfg->feed & XKV_RECORD_ALL) && has_changes(ctx->txn));
+				feed_records_all(ctx->st) && has_changes(ctx->txn));
 	store_txn_abort(ctx);
 	return ret;
 }
