@@ -741,7 +741,8 @@ static int open_tcp_path(struct xkvd *x, char *err)
 		return 0;
 	}
 	look_at_tcp_path(x);
-	x->flows = flows_new(x->tcp_path.flows, x->tcp_path.owners);
+	x->flows = flows_new(x->tcp_path.flows, x->tcp_path.owners,
+			     x->cfg->tcp_fast_path == TCP_PATH_AUTO);
 	if (!x->flows)
 		return out_of_memory(err);
 	server_use_flows(x->server, x->flows);

@@ -45,6 +45,7 @@ struct flows {
 	int map;
 	int diag; /* owned; -1 without */
 	struct xkv_owner *owners;
+	bool stamped;	  /* only those with time stamps */
 	uint32_t *unused; /* places of owners; owned */
 	unsigned int unused_count, count;
 	uint64_t last_id;
@@ -95,7 +96,7 @@ static void flows_adopt(struct flows *all)
 	}
 }
 
-struct flows *flows_new(int map, struct xkv_owner *owners)
+struct flows *flows_new(int map, struct xkv_owner *owners, bool stamped)
 {
 	struct flows *all = calloc(1, sizeof(*all));
 
@@ -110,6 +111,7 @@ struct flows *flows_new(int map, struct xkv_owner *owners)
 	all->map = map;
 	all->diag = sock_diag_open();
 	all->owners = owners;
+	all->stamped = stamped;
 	all->missed = 1;
 	all->last_id = monotonic_ns() << 8; /* none that an earlier xkvd has used */
 	STAILQ_INIT(&all->settling);
@@ -193,7 +195,8 @@ static void make(struct flows *all, struct flow *f, int fd)
 
 	if (!all->unused_count)
 		return;
-	f->unfit = !find_key(fd, &f->key) || !tcp_info(fd, &info);
+	f->unfit = !find_key(fd, &f->key) || !tcp_info(fd, &info) ||
+		   (all->stamped && !(info.tcpi_options & TCPI_OPT_TIMESTAMPS));
 	if (f->unfit)
 		return;
 	flow.owner = all->unused[all->unused_count - 1];

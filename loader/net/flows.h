@@ -43,9 +43,10 @@ struct flows;
 
 /*
  * `map` is the kernel's map of flows, `owners` its mapped XKV_OWNERS_MAX owners; both stay the
- * caller's.  NULL without memory.
+ * caller's.  `stamped`: only of connections with time stamps, whose clients refuse what reaches
+ * them untranslated.  NULL without memory.
  */
-struct flows *flows_new(int map, struct xkv_owner *owners);
+struct flows *flows_new(int map, struct xkv_owner *owners, bool stamped);
 void flows_free(struct flows *all);
 
 /*

@@ -122,6 +122,17 @@ def test_auto_where_nothing_stands_against_it(xkvd, tmp_path):
             assert done.returncode == refused and ("tcp-fast-path" in done.stderr) == refused
 
 
+def test_auto_wants_time_stamps(xkvd):
+    """Without them a client cannot refuse what reaches it untranslated."""
+    d = xkvd("--tcp-fast-path", "auto", "--save", "")
+    neighbours(d.bed)
+    for stamps in True, False:
+        with Peer(d.bed, stamps=stamps) as p:
+            p.open().warm()
+            assert (answered(d, p.warm) > 0) == stamps
+            p.finish()
+
+
 @pytest.mark.parametrize("host", [SERVER, SERVER6])
 def test_commands(xkvd, host):
     d = xkvd(*ON)
