@@ -2,7 +2,7 @@
 # tests/run: seconds 51
 # tests/run: firm
 # tests/run: once
-# tests/run: timeout 1500
+# tests/run: timeout 5400
 """Is there one order of all that clients of both front ends did to a key?  Porcupine looks for it.
 
 tests/formal/linear/ is the program (Go): it records what clients do to few keys while neighbours
@@ -26,6 +26,7 @@ import pytest
 from conftest import ROOT, download, report_of, run, wait_for
 from mutant import build_mutant
 from redis_cluster import MASTERS, Cluster
+from redis_sentinel import Deployment
 from relay import Relay
 
 SECONDS = float(os.environ.get("XKV_LINEAR_SECONDS") or 3)
@@ -392,22 +393,57 @@ def test_linearizable_while_the_master_is_replaced(front_of_pair, program, tmp_p
     judge_in_front(linear, seconds / 2)
 
 
-@pytest.fixture(name="in_front_of_cluster")
-def make_in_front_of_cluster(bed, xkvd, no_process_stays, tmp_path_factory):
+@contextlib.contextmanager
+def doors_to(bed, servers, ports):
     """The servers are not on the bed: on its side of the server there are doors to them."""
-    cluster = Cluster(tmp_path_factory.mktemp)
     with bed.inside("server"):
-        listeners = [socket.create_server(("127.0.0.1", relay.port)) for relay in cluster.relays]
-    doors = [Relay(server.port, listener)
-             for server, listener in zip(cluster.servers, listeners)]
-    url = f"redis-cluster://127.0.0.1:{cluster.relays[0].port}"
-    daemon = xkvd("--upstream", url, "--save", "", "--max-keys", "16384",
-                  "--maxmemory-policy", "allkeys-lfu")
-    wait_for(lambda: b"upstream_up:1" in figures_of(daemon), what="the upstream")
-    yield daemon, cluster, doors
-    cluster.stop()
+        listeners = [socket.create_server(("127.0.0.1", port)) for port in ports]
+    yield [Relay(server.port, listener) for server, listener in zip(servers, listeners)]
     for listener in listeners:
         listener.close()
+
+
+@pytest.fixture
+def in_front_of_sentinel(bed, xkvd, no_process_stays, tmp_path_factory):
+    made = Deployment(tmp_path_factory.mktemp)
+    servers = made.sentinel, *made.servers
+    for what in "down-after-milliseconds", "failover-timeout":  # none but those that are planned
+        made.sentinel.client().sentinel_set("mymaster", what, 3_600_000)
+    with doors_to(bed, servers, [server.port for server in servers]):
+        daemon = xkvd("--upstream", made.url(), "--upstream-exclusive", "yes", "--save", "",
+                      "--max-keys", "16384", "--maxmemory-policy", "allkeys-lfu")
+        wait_for(lambda: b"upstream_up:1" in figures_of(daemon), what="the upstream")
+        yield daemon, made
+        made.stop()
+
+
+@UNDRIVEN
+@pytest.mark.skipif(not LONG, reason="takes a Sentinel: make linear")
+def test_linearizable_while_sentinel_replaces_the_master(in_front_of_sentinel, program, tmp_path):
+    """All clients come through xkvd, and writes are paused meanwhile."""
+    daemon, deployment = in_front_of_sentinel
+    linear = Linear(program, daemon, tmp_path, SECONDS, *EXCLUSIVE, *least_in_front(SECONDS / 20))
+    wait_for(lambda: "clients work" in linear.log.read_text(), 20, "the clients begin")
+    rng, times = random.Random(SEED), 0
+    while linear.works():
+        time.sleep(rng.uniform(0.2, 1.5))  # so long they work with each of the masters
+        deployment.fail_over()
+        times += 1
+    print(times, "failovers")
+    judge_in_front(linear, SECONDS / 20)
+    assert times > SECONDS / 30
+
+
+@pytest.fixture(name="in_front_of_cluster")
+def make_in_front_of_cluster(bed, xkvd, no_process_stays, tmp_path_factory):
+    cluster = Cluster(tmp_path_factory.mktemp)
+    ports = [relay.port for relay in cluster.relays]
+    with doors_to(bed, cluster.servers, ports) as doors:
+        daemon = xkvd("--upstream", f"redis-cluster://127.0.0.1:{ports[0]}", "--save", "",
+                      "--max-keys", "16384", "--maxmemory-policy", "allkeys-lfu")
+        wait_for(lambda: b"upstream_up:1" in figures_of(daemon), what="the upstream")
+        yield daemon, cluster, doors
+        cluster.stop()
 
 
 CLUSTER = (*FRONT, "-cluster", "-neighbours", 0, *least_in_front(SECONDS / 20))

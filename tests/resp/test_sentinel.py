@@ -3,7 +3,6 @@
 # tests/run: seconds 15
 """The upstream is the master that Sentinel knows by a name; it fails over, and xkvd follows."""
 import contextlib
-import shutil
 import threading
 import time
 
@@ -11,77 +10,11 @@ import pytest
 import redis
 from certificates import tls_options
 from conftest import free_port
+from redis_sentinel import SENTINEL, Deployment
 from respserver import Daemon, encode, in_memory, stopped, wait_for
 
 pytest_plugins = ["respserver", "certificates"]
 pytestmark = [pytest.mark.sanitized, pytest.mark.seconds(120)]
-
-SENTINEL = """
-    sentinel monitor mymaster 127.0.0.1 {} 1
-    sentinel down-after-milliseconds mymaster 400
-    sentinel failover-timeout mymaster 1000
-"""
-
-
-class Deployment:
-    """A master with a replica, and a Sentinel."""
-
-    def __init__(self, make_place):
-        if not shutil.which("redis-server"):
-            pytest.skip("redis-server is not installed")
-        self.make_place = make_place
-        self.servers = [self.redis()]
-        self.servers.append(self.redis("--replicaof", "127.0.0.1", str(self.servers[0].port)))
-        place = make_place("sentinel")
-        config = place / "sentinel.conf"
-        config.write_text(SENTINEL.format(self.servers[0].port), encoding="ascii")
-        self.sentinel = Daemon(["redis-server", str(config), "--sentinel"], str(place))
-        self.dead = free_port()
-        wait_for(lambda: self.servers[1].client().info("replication")["master_link_status"] == "up"
-                 and self.sentinel.client().sentinel_master("mymaster")["num-slaves"] == 1,
-                 "the replica")
-
-    def redis(self, *options):
-        return Daemon(["redis-server"], str(self.make_place("redis")), "--save", "",
-                      "--repl-diskless-sync-delay", "0", *options)
-
-    def url(self):
-        """Two Sentinels, of which the first one is not there."""
-        return f"redis-sentinel://127.0.0.1:{self.dead},127.0.0.1:{self.sentinel.port}/mymaster"
-
-    def master(self):
-        """As Sentinel and the server itself say."""
-        port = self.sentinel.client().sentinel_get_master_addr_by_name("mymaster")[1]
-        found = next(s for s in self.servers if s.port == port)
-        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
-            role = found.client(socket_timeout=1).role()
-            return found if role[0] == b"master" else None
-        return None
-
-    def other(self, server):
-        return next(s for s in self.servers if s is not server)
-
-    def has_replica(self):
-        """
-        Sentinel has the other one follow the master only some seconds after a failover, and learns
-        of it some seconds later.
-        """
-        master = self.master()
-        if not master:
-            return False
-        if not master.client().info("replication")["connected_slaves"]:
-            self.other(master).client().replicaof("127.0.0.1", master.port)
-            return False
-        said = self.sentinel.client().execute_command("SENTINEL", "REPLICAS", "mymaster")
-        known = (dict(zip(fields[::2], fields[1::2])) for fields in said)
-        return any(replica[b"port"] == b"%d" % self.other(master).port
-                   and replica[b"flags"] == b"slave"
-                   and replica[b"master-link-status"] == b"ok" for replica in known)
-
-    def stop(self):
-        for server in (self.sentinel, *self.servers):
-            server.process.kill()
-            server.process.wait()
 
 
 @pytest.fixture(scope="module")

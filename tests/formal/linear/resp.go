@@ -230,7 +230,7 @@ func (o *op) takeError(text string) error {
 		o.outcome = overflow
 	case strings.HasPrefix(text, "OOM "), strings.HasPrefix(text, "BUSY "),
 		strings.HasPrefix(text, "LOADING "), strings.HasPrefix(text, "TRYAGAIN "),
-		strings.HasPrefix(text, "CLUSTERDOWN "):
+		strings.HasPrefix(text, "CLUSTERDOWN "), strings.HasPrefix(text, "READONLY "):
 		o.outcome = refused
 	case strings.HasPrefix(text, noUpstream):
 		o.outcome = refused

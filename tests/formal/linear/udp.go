@@ -43,6 +43,7 @@ const (
 	statusOverflow  = 13
 	statusRepeated  = 14
 	statusNoSession = 15
+	statusReadOnly  = 16
 	statusAborted   = 17
 
 	numberLen = 8 // of what INCR and APPEND return
@@ -246,7 +247,7 @@ func (o *op) decodeResult(data []byte) (used, pad int, err error) {
 		o.outcome, o.valueLen = tooLarge, valueLen
 	case statusPad:
 		o.outcome, pad = refused, valueLen
-	case statusNoMemory, statusBusy:
+	case statusNoMemory, statusBusy, statusReadOnly:
 		o.outcome = refused
 	case statusNotNumber:
 		o.outcome = notNumber
