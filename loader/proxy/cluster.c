@@ -137,7 +137,6 @@ static void take_out_older(struct cluster *c, struct view *v)
 			c->epoch[slot] = 0;
 		} else if (m && m->epoch < c->epoch[slot]) {
 			v->owner[slot] = 0;
-			m->outdated = !--m->slots;
 		}
 	}
 }
@@ -153,7 +152,7 @@ static void adopt(struct proxy *x, struct view *v, const char *from)
 	LIST_FOREACH(n, &x->nodes, each)
 	n->stays = false;
 	for (unsigned int i = 0; i < v->count; i++) {
-		n = v->master[i].outdated ? NULL : node_of_id(x, v->master[i].id) ?: node_new(x);
+		n = node_of_id(x, v->master[i].id) ?: node_new(x);
 		if (!n)
 			continue;
 		place(n, &v->master[i], from);

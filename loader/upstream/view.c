@@ -174,7 +174,6 @@ static bool read_slots(struct view *v, struct field slots)
 			return false;
 		for (int64_t slot = first; slot <= last; slot++)
 			v->owner[slot] = (uint16_t)v->count;
-		v->master[v->count - 1].slots += (unsigned int)(last - first + 1);
 	}
 	return true;
 }

@@ -19,8 +19,6 @@ struct view_master {
 	char name[UPSTREAM_HOST_MAX + 1]; /* its announced host name; "" = none */
 	char port[8];
 	uint64_t epoch; /* of its configuration: of two claims to a slot the later one is true */
-	unsigned int slots; /* how many it has */
-	bool outdated;	    /* others have all of these by now; set by who knows that */
 };
 
 struct view {
