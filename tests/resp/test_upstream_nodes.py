@@ -130,3 +130,18 @@ def test_of_two_that_claim_a_slot_the_later_one_has_it(masters, tmp_path, epoch)
         Master.said = old.said = rest + line(old, 3, 8, half) + line(second, 2, 6)
         wait_for(lambda: where() == b"+old\r\n", "the next election")
     old.listener.close()
+
+
+def test_slots_that_are_given_away_by_hand(masters, tmp_path):
+    """Without IMPORTING the new owner's claim is no later one; its MOVED says who has them."""
+    first, second = masters
+    Master.said = line(first, 1, 6, "0-16383") + line(second, 2, 5)
+    first.replies[b"SET"] = b"+second\r\n"  # what in_front() waits for
+    with in_front(masters, tmp_path) as (_, c):
+        first.replies[b"SET"] = b"-MOVED %d 127.0.0.1:%d\r\n" % (SLOT, second.port)
+        second.replies[b"SET"] = b"+here\r\n"
+        Master.said = line(first, 1, 6, "0-8191") + line(second, 2, 5, "8192-16383")
+        before = first.asked[b"NODES"], second.asked[b"NODES"]
+        wait_for(lambda: first.asked[b"NODES"] > before[0] + 1 and
+                 second.asked[b"NODES"] > before[1] + 1, "xkvd to hear it")
+        assert c.call("SET", KEY, "v") == b"+here\r\n"
