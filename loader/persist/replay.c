@@ -494,7 +494,7 @@ static int check_before(struct replay *r, const struct replay_tail *before)
 			   r->place->path, r->name_before, r->before.size, before->size, r->name);
 }
 
-/* What write_head() and write_position() of writelog.c say. */
+/* What write_head() and write_position() of the write log say. */
 static int on_annotation(void *arg, const char *line, uint64_t end)
 {
 	struct replay *r = arg;

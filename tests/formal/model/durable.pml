@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * The write log with `appendfsync always` (loader/persist/writelog.c, loader/net/worker.c), for
+ * The write log with `appendfsync always` (loader/persist/writelog_*.c, loader/net/worker.c), for
  * Spin: clients of xkvd that change something or read, and get their replies when the disk has what
  * these tell of; the thread that reads the change feed and writes the file; WAITAOF, which has it
  * synced as well; the one that writes a new base; xkvd killed at any moment, and the next one.
