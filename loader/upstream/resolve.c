@@ -73,6 +73,12 @@ static void on_told(struct ev_loop *loop, ev_async *w, int events)
 	pthread_mutex_lock(&u->lock); /* until its thread has left it */
 	pthread_mutex_unlock(&u->lock);
 	r->lookup = NULL;
+	if (strcmp(u->address.host, r->address->host) ||
+	    strcmp(u->address.port, r->address->port)) {
+		lookup_free(u); /* it has moved meanwhile */
+		resolver_start(r);
+		return;
+	}
 	snprintf(why, sizeof(why), "%s", u->why);
 	if (!why[0]) {
 		memcpy(r->address->at, u->address.at, sizeof(u->address.at));
