@@ -320,7 +320,7 @@ static __always_inline void flow_advance(struct xkv_flow *f, const struct segmen
 	f->owed_seq = s->seq - f->eaten;
 	f->owed_ack = f->kernel_acked = acked;
 	f->owed_stamp = s->stamp;
-	f->owed_echo = echo_to_kernel(f, s->echo);
+	f->owed_echo = s->echo;
 	f->answered = 1;
 	f->request_seq = s->seq;
 	f->request_len = eaten;

@@ -758,7 +758,7 @@ static __always_inline bool take_owed(struct xkv_flow *f, struct answer *a)
 	a->ack = f->owed_ack;
 	a->window = f->kernel_window = f->client_window;
 	a->stamp = f->owed_stamp;
-	a->echo = f->owed_echo;
+	a->echo = echo_to_kernel(f, f->owed_echo);
 	a->len = a->sum = 0;
 	return true;
 }

@@ -128,7 +128,7 @@ struct xkv_flow {
 	__u32 too_long; /* ... a pipeline of so many bytes had replies that did not fit; 0 = none */
 	__u32 stamp_offset, stamp_last; /* of segments to the client, kernel's, host byte order */
 	__u32 client_stamp;		/* the last of the client, host byte order */
-	/* the acknowledgement that is owed, in the kernel's view */
+	/* the acknowledgement that is owed, in the kernel's view; its echo in the client's */
 	__u32 owed_seq, owed_ack;
 	__be32 owed_stamp, owed_echo;
 	__u64 reply[257]; /* the last is for longer ones */

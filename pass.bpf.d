@@ -1,0 +1,1 @@
+/work/wt-tcp26h/pass.bpf.o: scripts/pass.bpf.c
