@@ -1,1 +1,0 @@
-/work/wt-tcp26h/pass.bpf.o: scripts/pass.bpf.c
