@@ -46,7 +46,7 @@ def by_the_driver(bed, d, host, key=b"k"):
             with d.counted(replies=2):
                 return u.set(key, b"v").status == 0 and u.get(key).value == b"v"
 
-    wait_for(served, 5, f"the driver answers for {host}")
+    wait_for(served, 20, f"the driver answers for {host}")
     return True
 
 

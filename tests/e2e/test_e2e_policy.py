@@ -304,7 +304,7 @@ def by_the_driver(d, host):
         with contextlib.suppress(AssertionError):
             return not silent(d, host) and answered(d, host)
 
-    wait_for(served, 5, f"the driver answers for {host}")
+    wait_for(served, 20, f"the driver answers for {host}")
     return True
 
 

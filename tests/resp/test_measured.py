@@ -250,11 +250,11 @@ def test_time_is_not_that_of_the_client(c, xkv_debug):
     """Neither waiting for the client nor for other clients counts."""
     with xkv_debug.connect() as slow:
         slow.send(encode("GET", "k")[:10])
-        c.call("DEBUG", "SLEEP", "0.05")
+        c.call("DEBUG", "SLEEP", "0.3")
         time.sleep(0.01)
         slow.send(encode("GET", "k")[10:])
         slow.reply()
-    assert xkv_debug.client().info("commandstats")["cmdstat_get"]["usec"] < 5000
+    assert xkv_debug.client().info("commandstats")["cmdstat_get"]["usec"] < 150_000
 
 
 def test_histogram(c):
