@@ -9,6 +9,7 @@
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <openssl/sha.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +21,9 @@
 
 static const char xdp_note[] = "build";
 
+static pthread_once_t summed = PTHREAD_ONCE_INIT;
+static uint64_t build_sum; /* a checksum of the objects that this build has in it */
+
 static uint64_t sum_of(const void *elf, size_t size)
 {
 	unsigned char digest[SHA256_DIGEST_LENGTH];
@@ -30,14 +34,20 @@ static uint64_t sum_of(const void *elf, size_t size)
 	return sum;
 }
 
-/* "SUM NUMBER": a checksum of the objects that this build has in it, and tag or id. */
-static void make_note(char note[NOTE_SIZE], uint64_t number)
+/* Once: there are several notes, and it takes some ms. */
+static void sum_up(void)
 {
 	size_t size = 0, tcp_size = 0;
 	const void *elf = xkv_bpf__elf_bytes(&size), *tcp_elf = tcp_object(&tcp_size);
 
-	snprintf(note, NOTE_SIZE, "%016llx %016llx",
-		 (unsigned long long)(sum_of(elf, size) ^ sum_of(tcp_elf, tcp_size)),
+	build_sum = sum_of(elf, size) ^ sum_of(tcp_elf, tcp_size);
+}
+
+/* "SUM NUMBER": that checksum, and tag or id. */
+static void make_note(char note[NOTE_SIZE], uint64_t number)
+{
+	pthread_once(&summed, sum_up);
+	snprintf(note, NOTE_SIZE, "%016llx %016llx", (unsigned long long)build_sum,
 		 (unsigned long long)number);
 }
 
