@@ -367,6 +367,15 @@ static __always_inline void note_unknown(struct xkv_flow *f, const struct segmen
 	note_client_next(f, s);
 }
 
+/* xkvd compares that with what it reads. */
+static __always_inline void note_passed(const struct xkv_flow *f, struct xkv_owner *owner)
+{
+	if (!owner || owner->id != f->id)
+		return;
+	WRITE_ONCE(owner->passed, f->client_next - f->eaten - f->client_first);
+	WRITE_ONCE(owner->in_parts, f->in_parts);
+}
+
 /* Notes a segment that goes up to the kernel. */
 static __always_inline void note_up(struct xkv_flow *f, const struct segment *s)
 {

@@ -572,6 +572,7 @@ static __always_inline int pass_stray(struct xdp_md *ctx, struct segment *s)
 	__u32 now = milliseconds(bpf_ktime_get_ns());
 	int action = XDP_PASS;
 	struct xkv_flow *f;
+	__u32 owner;
 
 	if (!stray_segment(ctx, s)) {
 		if (s->parts)
@@ -593,6 +594,8 @@ static __always_inline int pass_stray(struct xdp_md *ctx, struct segment *s)
 		note_unknown(f, s);
 		to_kernel(ctx, f, s);
 	}
+	owner = f->owner;
+	note_passed(f, bpf_map_lookup_elem(&xkv_owners, &owner));
 	flow_unlock(f);
 	return action;
 }
@@ -639,6 +642,7 @@ int xkv_tcp_xdp(struct xdp_md *ctx)
 		return XDP_DROP;
 	}
 	action = from_client(ctx, f, s, &q);
+	note_passed(f, q.owner);
 	flow_unlock(f);
 	return action;
 }

@@ -83,11 +83,12 @@ struct xkv_owner {
 	__u8 resp3, no_touch;
 	__u8 db; /* that SELECT chose */
 	__u8 zero;
-	/* written by the program, for xkvd */
+	/* written by the program, for xkvd, once it has answered */
 	__u32 last;	/* the last command that the driver answered */
 	__u64 used_ns;	/* monotonic: when that was */
 	__u64 requests; /* answered there */
-	__u64 zero2;
+	__u32 passed;	/* bytes that went up at most, modulo 2^32: xkvd cannot read more */
+	__u32 in_parts; /* ... but in fragments, which are not counted */
 };
 
 /*

@@ -800,7 +800,11 @@ static bool receive(struct client *c)
 		c->flow.read += (uint32_t)n;
 		w->stat[STAT_READS]++;
 		touch(c);
-		return true;
+		if (!s->flows || !flow_bypassed(s->flows, &c->flow))
+			return true;
+		log_closing(c, "segments have gone by the driver, which has answered it");
+		connection_resets(&c->stream.conn);
+		return false;
 	}
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return true;

@@ -107,6 +107,13 @@ bool connection_pair(struct connection *conn, int fd, const struct sockaddr_stor
 	return true;
 }
 
+void connection_resets(struct connection *conn)
+{
+	const struct linger reset = { .l_onoff = 1 };
+
+	setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+}
+
 size_t connection_memory(const struct connection *conn)
 {
 	return conn->ssl ? TLS_MEMORY + conn->held->len : 0;

@@ -81,6 +81,9 @@ enum peer_state connection_peer(const struct connection *conn);
 /* Why the last call failed, by errno and the connection. */
 const char *connection_error(const struct connection *conn);
 
+/* To close it will reset it: the peer gets nothing that is still under way. */
+void connection_resets(struct connection *conn);
+
 /* Bytes that the transport has allocated, about. */
 size_t connection_memory(const struct connection *conn);
 

@@ -281,6 +281,15 @@ void flows_take_back(struct flows *all)
 	__atomic_fetch_add(&all->owners[0].epoch, 1, __ATOMIC_SEQ_CST);
 }
 
+bool flow_bypassed(const struct flows *all, const struct flow *f)
+{
+	const struct xkv_owner *o = &all->owners[f->owner];
+
+	return f->owner && __atomic_load_n(&o->requests, __ATOMIC_ACQUIRE) &&
+	       !__atomic_load_n(&o->in_parts, __ATOMIC_RELAXED) &&
+	       (int32_t)(f->read - __atomic_load_n(&o->passed, __ATOMIC_RELAXED)) > 0;
+}
+
 void flows_missed(struct flows *all)
 {
 	__atomic_fetch_add(&all->missed, 1, __ATOMIC_SEQ_CST);

@@ -60,6 +60,11 @@ void flow_take_back(struct flows *all, struct flow *f);
 void flows_take_back(struct flows *all);
 /* The driver may have missed segments. */
 void flows_missed(struct flows *all);
+/*
+ * Has xkvd read more than the driver has passed up?  Then segments went by it, as while the program
+ * was off, and may be requests that it has answered.
+ */
+bool flow_bypassed(const struct flows *all, const struct flow *f);
 /* The connection is closed. */
 void flow_end(struct flows *all, struct flow *f);
 /* When the driver last answered, monotonic ns, 0 = never; and how often. */

@@ -444,7 +444,6 @@ void server_use_flows(struct server *s, struct flows *flows)
 
 void server_reset_answered(struct server *s)
 {
-	const struct linger reset = { .l_onoff = 1 };
 	struct caller *next;
 
 	if (!s->flows)
@@ -454,8 +453,7 @@ void server_reset_answered(struct server *s)
 		next = client_next(s, c);
 		if (c->dead || !flow_requests(s->flows, &client_of(c)->flow))
 			continue;
-		setsockopt(client_of(c)->stream.conn.fd, SOL_SOCKET, SO_LINGER, &reset,
-			   sizeof(reset));
+		connection_resets(&client_of(c)->stream.conn);
 		if (c == s->busy)
 			c->dead = true;
 		else

@@ -6,11 +6,13 @@
 import contextlib
 import fcntl
 import heapq
+import json
 import os
 import random
 import re
 import select
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -19,7 +21,7 @@ import time
 
 import pytest
 from conftest import BUILD, LONG, SERVER, SERVER6, _setns, in_long, run, wait_for
-from segments import Peer, neighbours, too_long
+from segments import ACK, PSH, RST, Peer, neighbours, too_long
 
 ON = ("--tcp-fast-path", "on", "--save", "")
 TAP, TAP_ADDRESS, TAP_ADDRESS6 = "tap0", "10.77.0.3", "fd77::3"
@@ -596,6 +598,50 @@ def test_taken_off(xkvd):
         warm(c)
         assert answered(d, lambda: [c.ask("INCR", "n") for _ in range(50)]) >= 48
         assert c.ask("GET", "n") == bulk(b"100")
+
+
+@contextlib.contextmanager
+def off(d):
+    """The XDP program is off meanwhile, and xkvd does not notice: it is busy."""
+    pinned = d.pins.with_name(f"{d.pins.name}-off")
+    link = json.loads(d.bed.run("server", "ip", "-j", "link", "show", "dev", "xkv0").stdout)
+    d.signal(signal.SIGSTOP)
+    run("bpftool", "prog", "pin", "id", link[0]["xdp"]["prog"]["id"], pinned)
+    try:
+        d.bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off")
+        yield
+        d.bed.run("server", "bpftool", "net", "attach", "xdpdrv", "pinned", pinned, "dev", "xkv0")
+    finally:
+        pinned.unlink()
+        d.signal(signal.SIGCONT)
+
+
+def test_a_request_that_comes_again_while_the_program_is_off(xkvd):
+    """
+    The kernel, which has not seen the first one, takes it; xkvd does not execute it once more.
+    """
+    d = xkvd(*ON)
+    neighbours(d.bed)
+    request = encode("INCR", "n")
+    with Peer(d.bed) as p:
+        p.open()
+        for count in range(1, 10):
+            before = figures(d)["requests"]
+            p.send(request)
+            p.next_data()
+            if figures(d)["requests"] > before:  # the very first one that is answered there
+                break
+            p.acknowledge()
+        else:
+            pytest.fail("the driver answers none")
+        lost = p.ack - len(b":1\r\n")
+        with off(d):
+            p.emit(PSH | ACK, request, seq=p.seq - len(request), ack=lost)
+            assert not p.any().data
+        while not (segment := p.any()).flags & RST:
+            assert not segment.data
+    with connected(d) as c:
+        assert c.ask("GET", "n") == bulk(b"%d" % count)
 
 
 @contextlib.contextmanager
