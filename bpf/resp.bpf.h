@@ -245,12 +245,15 @@ __noinline int resp_number(struct resp *r, __u32 which)
 			   word_at(r->text, at + 16), r->word_len[which], &r->number);
 }
 
-/* A time, in milliseconds, as r->number.  -1: not a valid time. */
+/*
+ * A time, in milliseconds, as r->number.  -1: not a valid time, or so long that xkvd limits what it
+ * ends at.
+ */
 static __always_inline int resp_time(struct resp *r, __u32 which, bool seconds)
 {
 	__u64 unit = seconds ? 1000 : 1;
 
-	if (resp_number(r, which) || (__s64)r->number <= 0 || r->number > XKV_TTL_MAX / unit)
+	if (resp_number(r, which) || (__s64)r->number <= 0 || r->number > XKV_TTL_MAX / 2 / unit)
 		return -1;
 	r->number *= unit;
 	return 0;

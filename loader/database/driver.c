@@ -11,6 +11,10 @@
 #include <string.h>
 
 #define EVERYTHING ((1U << XKV_TCP_COMMAND_COUNT) - 1)
+/* These may have keys of several slots of a cluster, which the driver does not know. */
+#define SEVERAL_KEYS                                                                               \
+	(1U << XKV_TCP_DEL | 1U << XKV_TCP_UNLINK | 1U << XKV_TCP_EXISTS | 1U << XKV_TCP_TOUCH |   \
+	 1U << XKV_TCP_MGET)
 
 /* By enum xkv_tcp_command: commands of the table; by the number of one, whether it is there. */
 static const struct command *commands[XKV_TCP_COMMAND_COUNT];
@@ -88,10 +92,11 @@ static uint32_t allowed(const struct acl_user *user)
 struct flow_rights driver_rights(struct caller *c)
 {
 	const struct session *s = &c->session;
+	uint32_t left_out = c->srv->cfg->cluster ? SEVERAL_KEYS : 0;
 
 	if (!caller_is_plain(c) || c->srv->cfg->rename_count)
 		return (struct flow_rights){ 0 };
-	return (struct flow_rights){ .commands = allowed(acl_user_of(c)),
+	return (struct flow_rights){ .commands = allowed(acl_user_of(c)) & ~left_out,
 				     .resp3 = s->reply.protocol == PROTOCOL_RESP3,
 				     .no_touch = s->no_touch,
 				     .asked = s->last && is_known[command_id(s->last)],

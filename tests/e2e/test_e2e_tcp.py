@@ -478,6 +478,38 @@ def test_users(xkvd):
         assert c.ask("SET", "own:k", "v") == b"+OK\r\n"
 
 
+def test_slots_of_a_cluster(xkvd):
+    """Keys of several slots are refused."""
+    d = xkvd(*ON, "--cluster-enabled", "emulated")
+    with connected(d) as c:
+        for _ in range(6):
+            c.ask("GET", "a")
+        assert answered(d, lambda: c.ask("GET", "a")) == 1
+        assert c.ask("SET", "a", 1) == b"+OK\r\n"
+        for name in "MGET", "EXISTS", "TOUCH", "DEL", "UNLINK":
+            for _ in range(3):
+                assert c.ask(name, "a", "b").startswith(b"-CROSSSLOT"), name
+        assert c.ask("MGET", "{a}", "a") == b"*2\r\n$-1\r\n" + bulk(b"1")
+        assert c.ask("GET", "a") == bulk(b"1")
+
+
+LATEST = 2**53  # ms since 1970
+
+
+def test_latest_time(xkvd):
+    """No time to live ends later, whoever executes the command."""
+    d = xkvd(*ON)
+    with connected(d) as c:
+        warm(c)
+        for words in (["PEXPIRE", "k", LATEST], ["SET", "k", "v", "PX", LATEST],
+                      ["PSETEX", "k", LATEST, "v"], ["GETEX", "k", "PX", LATEST],
+                      ["EXPIRE", "k", LATEST // 1000], ["SET", "k", "v", "EX", LATEST // 1000]):
+            for _ in range(3):
+                assert c.ask("SET", "k", "v") == b"+OK\r\n"
+                assert not c.ask(*words).startswith(b"-"), words
+                assert c.ask("PEXPIRETIME", "k") == b":%d\r\n" % LATEST, words
+
+
 def test_statistics(xkvd):
     """They count what the driver has answered as what xkvd has."""
     d = xkvd(*ON)
