@@ -667,6 +667,16 @@ def remove_store(bed, pins):
     shutil.rmtree(pins, ignore_errors=True)
 
 
+@functools.cache
+def kernel_traces():
+    """Does the kernel take programs that trace, as those that print the store?  Some refuse all."""
+    pin = f"/sys/fs/bpf/{PREFIX}-traces"
+    done = run("bpftool", "prog", "load", BUILD / "tests/e2e/traces.bpf.o", pin, check=False)
+    if not done.returncode:
+        os.unlink(pin)
+    return not done.returncode
+
+
 def _missing_privilege():
     if os.geteuid() != 0:
         return "needs root for network namespaces and BPF"

@@ -587,21 +587,23 @@ static int pin_iterator(const struct bpf *b, const struct bpf_object *object, co
 
 /*
  * Pins the iterators that print the entries beside the maps.  A convenience: xkvd serves without
- * them, and says so.
+ * them, and says so.  Some kernels refuse all programs that trace, whoever loads them.
  */
 static void pin_iterators(const struct bpf *b, const struct config *cfg)
 {
 	struct bpf_object *object = open_on_maps(b, BPF_PROG_TYPE_TRACING);
-	int loaded = object ? bpf_object__load(object) : -errno, ret;
+	int ret = object ? bpf_object__load(object) : -errno;
 	char path[PATH_MAX];
 
-	for (unsigned int i = 0; i < ITERATORS; i++) {
+	for (unsigned int i = 0; i < ITERATORS && !ret; i++) {
 		bpf_path(path, cfg, iterators[i]);
-		ret = loaded ? loaded : pin_iterator(b, object, iterators[i], path);
-		if (ret)
-			log_warning("cannot make %s: %s", path, strerror(-ret));
+		ret = pin_iterator(b, object, iterators[i], path);
 	}
 	bpf_object__close(object);
+	if (ret)
+		log_notice("%s has no `entries` and `dump`, which print the store: the kernel "
+			   "refuses their programs: %s",
+			   cfg->pin_dir, strerror(-ret));
 }
 
 static bool iterators_are_pinned(const struct config *cfg)
@@ -614,11 +616,13 @@ static bool iterators_are_pinned(const struct config *cfg)
 	return true;
 }
 
-/* The iterators first: where the program is found, the next start makes neither anew. */
+/* The iterators first: those beside a program that the next start keeps are on the same maps. */
 static void pin_programs(const struct bpf *b, const struct config *cfg)
 {
-	pin_iterators(b, cfg);
-	prog_keep(cfg, RUN_PIN, b->run);
+	if (!b->run_kept || !iterators_are_pinned(cfg))
+		pin_iterators(b, cfg);
+	if (!b->run_kept)
+		prog_keep(cfg, RUN_PIN, b->run);
 }
 
 /*
@@ -629,7 +633,7 @@ static void open_kept(struct bpf *b, const struct config *cfg)
 {
 	struct map_ids ids = {};
 
-	if (b->carries || !iterators_are_pinned(cfg))
+	if (b->carries)
 		return;
 	add_pinned_maps(&ids, cfg);
 	b->run = prog_kept(cfg, RUN_PIN, &ids);
@@ -715,7 +719,7 @@ static int pin(struct bpf *b, const struct config *cfg, char *err, size_t err_le
 	if (b->carries)
 		return 0; /* by bpf_replace() */
 	ret = b->adopted ? pin_scratch(b, cfg, err, err_len) : pin_maps(b, cfg, err, err_len);
-	if (!ret && !b->run_kept)
+	if (!ret)
 		pin_programs(b, cfg);
 	close_all(b->replaced);
 	return ret;

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import redis as redis_py
-from conftest import StockRedis, in_long, wait_for
+from conftest import StockRedis, in_long, kernel_traces, wait_for
 from huge import LIMITS, MIB, memory_of, noise, sound
 
 PAGE = 2 * MIB
@@ -216,5 +216,6 @@ def test_it_is_seen(one):
     d, r = one
     r.set("k", bytes(5 * MIB))
     assert r.memory_usage("k") >= 5 * MIB
-    assert f"{5 * MIB} bytes" in (d.pins / "entries").read_text()
-    assert f'"value_len":{5 * MIB}' in (d.pins / "dump").read_text()
+    if kernel_traces():
+        assert f"{5 * MIB} bytes" in (d.pins / "entries").read_text()
+        assert f'"value_len":{5 * MIB}' in (d.pins / "dump").read_text()
