@@ -15,6 +15,7 @@
 
 #include "attach.h"
 #include "bpf_impl.h"
+#include "sock_diag.h"
 #include "tcp.skel.h"
 #include "util/log.h"
 
@@ -453,6 +454,31 @@ uint64_t tcp_path_extra(const struct tcp_path *t)
 	return t->before.count[XKV_TCP_C_extra] + stats.count[XKV_TCP_C_extra];
 }
 
+/*
+ * Clients whose connections were answered here would not understand what their kernel still sends,
+ * after xkvd has ended: they are told now.
+ */
+static void reset_answered(const struct config *cfg)
+{
+	struct xkv_flow_key key, *last = NULL;
+	struct xkv_flow flow;
+	char path[512];
+	int map, diag;
+
+	pin_path(path, sizeof(path), cfg, PIN_FLOWS);
+	map = bpf_obj_get(path);
+	diag = map < 0 ? -1 : sock_diag_open();
+	while (diag >= 0 && !bpf_map_get_next_key(map, last, &key)) {
+		if (!bpf_map_lookup_elem(map, &key, &flow) && flow.answered)
+			sock_reset(diag, &key);
+		last = &key;
+	}
+	if (diag >= 0)
+		close(diag);
+	if (map >= 0)
+		close(map);
+}
+
 void tcp_path_detach(const struct config *cfg)
 {
 	const char *const programs[] = { xdp_pin, out_pin, ack_pin, dispatched_pin };
@@ -460,6 +486,7 @@ void tcp_path_detach(const struct config *cfg)
 	bool any = false;
 	int ifindex;
 
+	reset_answered(cfg);
 	for (unsigned int i = 0; i < sizeof(programs) / sizeof(programs[0]); i++)
 		prog_forget(cfg, programs[i]);
 	for (unsigned int which = 0; which < PINS; which++) {

@@ -14,7 +14,7 @@
 
 #include <bpf/bpf.h>
 
-#include "net/sock_diag.h"
+#include "kernel/sock_diag.h"
 #include "util/address.h"
 #include "util/clock.h"
 
@@ -207,9 +207,10 @@ static void make(struct flows *all, struct flow *f, int fd)
 		flow.server_scale = info.tcpi_rcv_wscale;
 	}
 	flow.has_stamps = !!(info.tcpi_options & TCPI_OPT_TIMESTAMPS);
-	f->unfit = bpf_map_update_elem(all->map, &f->key, &flow, BPF_ANY) != 0;
-	if (f->unfit)
-		return; /* there are too many: this one goes on as it is */
+	if (bpf_map_update_elem(all->map, &f->key, &flow, BPF_ANY)) {
+		f->rounds = 0; /* there are too many, as those of an earlier xkvd: later */
+		return;
+	}
 	f->owner = flow.owner;
 	f->id = all->last_id = flow.id;
 	f->findable = sock_find(all->diag, &f->key) == SOCK_THERE;

@@ -632,6 +632,24 @@ def test_taken_off(xkvd):
         assert c.ask("GET", "n") == bulk(b"100")
 
 
+def test_detached_while_a_reply_is_under_way(xkvd):
+    """The kernel sends what xkvd has written before it ended; nobody translates that any more."""
+    d = xkvd(*ON)
+    with connected(d) as c:
+        assert c.ask("SET", "big", b"x" * 8000000) == b"+OK\r\n"
+        warm(c)
+        assert answered(d, lambda: [c.ask("INCR", "n") for _ in range(50)]) >= 48
+        c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        c.send("GET", "big")
+        time.sleep(0.3)
+        d.kill()
+        d.detach()
+        with pytest.raises(ConnectionResetError):
+            c.file.read()
+        with connected(d.start()):  # the reset does not reach who listens on the port
+            pass
+
+
 @contextlib.contextmanager
 def off(d):
     """The XDP program is off meanwhile, and xkvd does not notice: it is busy."""

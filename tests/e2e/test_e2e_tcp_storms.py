@@ -4,7 +4,10 @@
 # tests/run: timeout 900
 """The driver answers over TCP, and connections come and go, by thousands, or xkvd does."""
 import contextlib
+import ctypes
 import errno
+import json
+import os
 import resource
 import socket
 import struct
@@ -12,7 +15,7 @@ import threading
 import time
 
 import pytest
-from conftest import LONG, SERVER, SERVER6, Working, in_long, wait_for
+from conftest import LONG, SERVER, SERVER6, Working, in_long, run, wait_for
 from segments import ACK, FIN, RST, Peer, neighbours
 from test_e2e_tcp import ON, Connection, answered, connected, encode, figures, warm
 
@@ -160,6 +163,38 @@ def test_many_connections(xkvd, count):
     finally:
         for c in all_of_them:
             c.close()
+
+
+def full_table(d):
+    """The table of flows is filled by those of others; yields what takes them out again."""
+    bpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    flows = bpf.bpf_obj_get(bytes(next(d.pins.glob("xkv_flows*"))))
+    size = json.loads(run("bpftool", "-j", "map", "show", "pinned",
+                          next(d.pins.glob("xkv_flows*"))).stdout)["bytes_value"]
+    keys = [struct.pack("<Q", i + 1).ljust(40, b"\0") for i in range(FLOWS_MAX)]
+    try:
+        for key in keys:
+            if bpf.bpf_map_update_elem(flows, key, bytes(size), ctypes.c_uint64(0)):
+                break  # some are connections'
+        yield
+        for key in keys:
+            bpf.bpf_map_delete_elem(flows, key)
+        yield
+    finally:
+        os.close(flows)
+
+
+def test_no_room_for_a_while(xkvd):
+    """... as when thousands come back to the next xkvd: they are not left out for good."""
+    d = xkvd(*ON)
+    table = full_table(d)
+    next(table)
+    with connected(d) as c:
+        assert not answered(d, lambda: warm(c))
+        next(table)
+        warm(c)
+        assert answered(d, lambda: [c.ask("PING") for _ in range(20)]) == 20
+    table.close()
 
 
 def socket_of(d):

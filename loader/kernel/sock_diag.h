@@ -13,8 +13,10 @@ enum sock_found {
 	SOCK_THERE,   /* in any state, also TIME_WAIT */
 };
 
-/* A descriptor for sock_find(), which one thread at a time may use; -1 without. */
+/* A descriptor for the functions below, which one thread at a time may use; -1 without. */
 int sock_diag_open(void);
 enum sock_found sock_find(int fd, const struct xkv_flow_key *key);
+/* Ends its connection, if there is one, with a reset (Linux: CONFIG_INET_DIAG_DESTROY). */
+void sock_reset(int fd, const struct xkv_flow_key *key);
 
 #endif

@@ -52,12 +52,14 @@ static enum sock_found sock_read(const union reply *r, size_t len)
 	return r->found.socket.idiag_state == TCP_LISTEN ? SOCK_NONE : SOCK_THERE;
 }
 
-enum sock_found sock_find(int fd, const struct xkv_flow_key *key)
+/* About the socket with this cookie, or any. */
+static struct request sock_request(const struct xkv_flow_key *key, uint16_t type,
+				   const uint32_t cookie[2])
 {
 	static uint32_t last;
 	struct request ask = {
 		.head = { .nlmsg_len = sizeof(ask),
-			  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+			  .nlmsg_type = type,
 			  .nlmsg_flags = NLM_F_REQUEST,
 			  .nlmsg_seq = ++last },
 		.of = { .sdiag_family = is_ip4(key) ? AF_INET : AF_INET6,
@@ -65,17 +67,43 @@ enum sock_found sock_find(int fd, const struct xkv_flow_key *key)
 			.idiag_states = ~0U,
 			.id = { .idiag_sport = key->server_port,
 				.idiag_dport = key->client_port,
-				.idiag_cookie = { INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE } } },
+				.idiag_cookie = { cookie[0], cookie[1] } } },
 	};
-	union reply r;
-	ssize_t len;
 
 	memcpy(ask.of.id.idiag_src, key->server, sizeof(key->server));
 	memcpy(ask.of.id.idiag_dst, key->client, sizeof(key->client));
+	return ask;
+}
+
+static enum sock_found sock_look(int fd, const struct xkv_flow_key *key, union reply *r)
+{
+	static const uint32_t any[2] = { INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE };
+	struct request ask = sock_request(key, SOCK_DIAG_BY_FAMILY, any);
+	ssize_t len;
+
 	if (send(fd, &ask, sizeof(ask), 0) != sizeof(ask))
 		return SOCK_UNKNOWN;
 	do
-		len = recv(fd, &r, sizeof(r), MSG_DONTWAIT);
-	while (len >= (ssize_t)sizeof(r.head) && r.head.nlmsg_seq != ask.head.nlmsg_seq);
-	return len < (ssize_t)sizeof(r.head) ? SOCK_UNKNOWN : sock_read(&r, (size_t)len);
+		len = recv(fd, r, sizeof(*r), MSG_DONTWAIT);
+	while (len >= (ssize_t)sizeof(r->head) && r->head.nlmsg_seq != ask.head.nlmsg_seq);
+	return len < (ssize_t)sizeof(r->head) ? SOCK_UNKNOWN : sock_read(r, (size_t)len);
+}
+
+enum sock_found sock_find(int fd, const struct xkv_flow_key *key)
+{
+	union reply r;
+
+	return sock_look(fd, key, &r);
+}
+
+/* By its cookie: else it might be the socket that listens on the port. */
+void sock_reset(int fd, const struct xkv_flow_key *key)
+{
+	struct request ask;
+	union reply r;
+
+	if (sock_look(fd, key, &r) != SOCK_THERE)
+		return;
+	ask = sock_request(key, SOCK_DESTROY, r.found.socket.id.idiag_cookie);
+	(void)send(fd, &ask, sizeof(ask), 0);
 }
