@@ -327,8 +327,9 @@ __noinline int count_command(struct xkv_request *rq, struct resp *r, __u32 i, __
 	return 0;
 }
 
-/* Counts the commands that were answered in `ns`. */
-__noinline int count_served(struct xkv_request *rq, struct resp *r, __u64 ns)
+/* Counts the commands of so many bytes that were answered in `ns`, with replies of `len`. */
+__noinline int count_served(struct xkv_request *rq, struct resp *r, __u64 ns, __u32 bytes,
+			    __u32 len)
 {
 	struct xkv_tcp_stats *stats = tcp_stats();
 
@@ -342,6 +343,8 @@ __noinline int count_served(struct xkv_request *rq, struct resp *r, __u64 ns)
 	}
 	stats->count[XKV_TCP_C_segments]++;
 	stats->count[XKV_TCP_C_requests] += r->done;
+	stats->bytes_in += bytes;
+	stats->bytes_out += len;
 	return 0;
 }
 
@@ -428,7 +431,7 @@ static __always_inline __u32 served(struct xkv_flow *f, struct segment *s, struc
 	owner->last = q->r->command[last].command;
 	owner->requests += q->r->done;
 	owner->used_ns = bpf_ktime_get_ns();
-	count_served(q->rq, q->r, owner->used_ns - q->ns);
+	count_served(q->rq, q->r, owner->used_ns - q->ns, eaten, len);
 	return eaten;
 }
 

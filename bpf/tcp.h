@@ -15,7 +15,7 @@
 #include "proto.h"
 
 /* A new number whenever a structure below changes: xkvd does not adopt other flows. */
-#define XKV_TCP_VERSION 7
+#define XKV_TCP_VERSION 8
 
 #define XKV_FLOWS_MAX	  16384
 #define XKV_OWNERS_MAX	  (XKV_FLOWS_MAX + 1) /* the first is for all connections */
@@ -163,6 +163,7 @@ enum xkv_tcp_counter { XKV_TCP_COUNTERS(XKV_TCP_ENUM) XKV_TCP_COUNTER_COUNT };
 /* Of a CPU; they only grow. */
 struct xkv_tcp_stats {
 	__u64 count[XKV_TCP_COUNTER_COUNT];
+	__u64 bytes_in, bytes_out; /* of commands that were answered, and of their replies */
 	struct xkv_tcp_calls {
 		__u64 calls, failed, ns;
 	} command[XKV_TCP_COMMAND_COUNT];

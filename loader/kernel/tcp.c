@@ -446,12 +446,9 @@ void tcp_path_stats(const struct tcp_path *t, struct xkv_tcp_stats *stats)
 	free(each);
 }
 
-uint64_t tcp_path_extra(const struct tcp_path *t)
+uint64_t tcp_path_extra(const struct tcp_path *t, const struct xkv_tcp_stats *stats)
 {
-	struct xkv_tcp_stats stats;
-
-	tcp_path_stats(t, &stats);
-	return t->before.count[XKV_TCP_C_extra] + stats.count[XKV_TCP_C_extra];
+	return t->before.count[XKV_TCP_C_extra] + stats->count[XKV_TCP_C_extra];
 }
 
 /*

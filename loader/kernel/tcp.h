@@ -54,9 +54,9 @@ void tcp_path_stats(const struct tcp_path *t, struct xkv_tcp_stats *stats);
 
 /*
  * Operations that commands took beyond one each, also before the path was opened: the store has
- * counted them, too.
+ * counted them, too.  `stats` are those of now.
  */
-uint64_t tcp_path_extra(const struct tcp_path *t);
+uint64_t tcp_path_extra(const struct tcp_path *t, const struct xkv_tcp_stats *stats);
 
 /*
  * For `xkvd --detach`, and a start without the path: detaches the programs and removes the pins, if

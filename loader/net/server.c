@@ -152,8 +152,13 @@ struct durations *server_datagrams(struct server *s)
 
 void server_stats(const struct server *s, uint64_t stat[STATS])
 {
-	uint64_t extra = s->flows ? tcp_path_extra(s->opt.tcp_path) : 0;
+	struct xkv_tcp_stats driver = { 0 };
+	uint64_t extra = 0;
 
+	if (s->flows) {
+		tcp_path_stats(s->opt.tcp_path, &driver);
+		extra = tcp_path_extra(s->opt.tcp_path, &driver);
+	}
 	for (unsigned int i = 0; i < STATS; i++) {
 		stat[i] = 0;
 		for (unsigned int n = 0; n < s->worker_count; n++)
@@ -165,6 +170,8 @@ void server_stats(const struct server *s, uint64_t stat[STATS])
 	stat[STAT_EVICTED] = store_counter(s->store, "evictions");
 	store_udp_operations(s->store, &stat[STAT_UDP_DRIVER], &stat[STAT_UDP_XKVD]);
 	stat[STAT_UDP_DRIVER] -= extra; /* each command over TCP counts once */
+	stat[STAT_BYTES_IN] += driver.bytes_in;
+	stat[STAT_BYTES_OUT] += driver.bytes_out;
 }
 
 unsigned int server_client_count(const struct server *s)

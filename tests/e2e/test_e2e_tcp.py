@@ -541,6 +541,15 @@ def test_statistics(xkvd):
         assert stats["udp_operations_driver"] == "0"
         assert (stats["keyspace_hits"], stats["keyspace_misses"]) == ("50", "35")
         assert stats["total_error_replies"] == "30"
+        assert c.ask("SET", "long", "v" * 1000) == b"+OK\r\n"
+        before = info(admin, "stats")
+        for _ in range(50):
+            assert len(c.ask("GET", "long")) == 1009
+        grown = {name: int(value) - int(before[name])
+                 for name, value in info(admin, "stats").items() if name.startswith("total_net")}
+        assert grown["total_net_output_bytes"] > 50 * 1009, grown
+        assert grown["total_net_input_bytes"] > 50 * len(encode("GET", "long")), grown
+        assert c.ask("EXISTS", "long") == b":1\r\n"
         port = c.sock.getsockname()[1]
         clients = admin.ask("CLIENT", "LIST").decode().splitlines()
         line = next(line for line in clients if f":{port} " in line)
