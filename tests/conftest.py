@@ -170,6 +170,7 @@ class Bed:
     def __init__(self, name):
         self.name = name
         self.env = dict(os.environ, XKV_TESTBED=name, XKV_BUILD=str(BUILD))
+        self.used = Used(self)
 
     def _script(self, *argv):
         return run(ROOT / "scripts/testbed.sh", *argv, env=self.env)
@@ -178,6 +179,7 @@ class Bed:
         self._script("up")
 
     def down(self):
+        self.used.drop()
         self._script("down")
 
     def netns(self, side):
@@ -429,6 +431,68 @@ class Child:
         self.send_signal(signal.SIGKILL)
 
 
+class Used:
+    """
+    Stores of a bed whose daemons have ended, with nothing in their maps any more, as an xkvd leaves
+    them that is killed before it formats them.  The next daemon that would make such maps formats
+    these, and finds the programs loaded, which takes most of the CPU time of a first start.  Not
+    where programs for TCP are, too.
+    """
+
+    MOST = 4
+
+    def __init__(self, bed):
+        self.bed = bed
+        self.stores = []  # (what the index was made for, pins)
+        self.attached = None  # the pins of that whose program may be on xkv0
+        self.buckets = {}  # of the index, by what it was made for
+
+    def take(self, d, may):
+        """For a daemon whose maps are not there yet."""
+        needs = d.on_interface()
+        like = [used for used in self.stores if used[0] == d.made_for and may and not d.alone]
+        like.sort(key=lambda used: (used[1] == self.attached) == needs)
+        if needs != (bool(like) and like[-1][1] == self.attached):
+            self.take_off()
+        if like:
+            self.stores.remove(like[-1])
+            like[-1][1].rename(d.pins)
+            if like[-1][1] == self.attached:
+                self.attached = None
+
+    def take_off(self):
+        """The program of one that is not used now."""
+        if self.attached:
+            self.bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off")
+        self.attached = None
+
+    def give(self, d):
+        """The store of a daemon that has ended well.  False: it is not to be used again."""
+        names = {pin.name for pin in d.pins.iterdir()} if d.pins.exists() else set()
+        if d.alone or not d.made_for or d.holder() or "run" not in names or \
+                any("tcp" in name for name in names):
+            return False
+        done = run(BUILD / "tests/freshstore", d.pins, self.bed.netns("server"), "xkv0",
+                   check=False)
+        if done.returncode or self.buckets.setdefault(d.made_for, done.stdout) != done.stdout:
+            return False
+        kept = new_pins()
+        d.pins.rename(kept)
+        self.stores.append((d.made_for, kept))
+        if d.on_interface():
+            self.attached = kept
+        self.drop(self.MOST)
+        return True
+
+    def drop(self, keep=0):
+        """All but the last ones."""
+        while len(self.stores) > keep:
+            _, pins = self.stores.pop(0)
+            if pins == self.attached:
+                self.take_off()
+            shutil.rmtree(pins, ignore_errors=True)
+
+
 def new_pins():
     return Path(f"/sys/fs/bpf/xkv-test-{PREFIX}-{secrets.token_hex(3)}")
 
@@ -442,6 +506,9 @@ class Xkvd:
         self.tmp = Path(tmp)
         self.keeps = pins is not None
         self.pins = pins or new_pins()
+        self.alone = self.keeps  # neither takes nor leaves a used store
+        self.made_for = None
+        self.forgot = False
         self.dir = self.tmp / "data"
         self.dir.mkdir(parents=True, exist_ok=True)
         self.log_path = self.tmp / "xkvd.log"
@@ -455,6 +522,16 @@ class Xkvd:
     def _option(self, name, default):
         return self.options[self.options.index(name) + 1] if name in self.options else default
 
+    def on_interface(self):
+        return self._option("--interface", BED_OPTIONS["--interface"]) == "xkv0"
+
+    def what_for(self):
+        """What decides how large the maps are that it makes; None: unknown."""
+        if self.build != BUILD or self.options and not self.options[0].startswith("--") or \
+                self._option("--interface", "xkv0") not in ("", "xkv0"):
+            return None
+        return tuple(self._option(name, "0") for name in ("--max-keys", "--maxmemory"))
+
     def argv(self):
         argv = [str(self.build / "xkvd")]
         for option, value in BED_OPTIONS.items():
@@ -464,6 +541,11 @@ class Xkvd:
 
     def start(self, wait=True, seconds=30.0):
         assert self.process is None or self.process.poll() is not None, "xkvd runs already"
+        if not self.pins.exists():
+            self.made_for = self.what_for()
+            # one that is not waited for may be refused, and then has to leave nothing that it made
+            self.bed.used.take(self, self.forgot or self.process is None and wait)
+            self.forgot = False
         with self.log_path.open("ab") as log:
             self.process = self.bed.popen("server", *self.argv(), stdin=subprocess.DEVNULL,
                                           stdout=log, stderr=log)
@@ -557,6 +639,12 @@ class Xkvd:
         return self.bed.run("server", BUILD / "xkvd", "--detach", "--interface", "xkv0",
                             "--pin-dir", self.pins, check=check)
 
+    def forget(self):
+        """As after a reboot: of one that has ended only the files are left."""
+        self.forgot = self.bed.used.give(self)
+        if not self.forgot:
+            self.detach()
+
     def check(self, *argv):
         return check_store(self.pins, *argv, build=self.build)
 
@@ -582,15 +670,17 @@ class Xkvd:
         else:
             assert said["batch_packets"] == 0, said
 
-    def close(self):
+    def close(self, last=False):
         """
-        Ends it and removes all that it pinned, unless that stays behind; complains about slots that
-        are lost and what a sanitizer found.
+        Ends it and removes all that it pinned, unless that stays behind, or others may use it;
+        complains about slots that are lost and what a sanitizer found.
         """
         stores.discard(self.pins)
+        given = False
         try:
             self.stop()
             checked = self.check()
+            given = not last and checked.returncode == 0 and self.bed.used.give(self)
             if self.pins.exists() and not self.keeps:
                 self.detach(check=False)
             # 2: a daemon is just making or removing it
@@ -600,7 +690,7 @@ class Xkvd:
         finally:
             if self.process is not None and self.process.poll() is None:
                 self.kill()
-            if not self.keeps:
+            if not self.keeps and not given:
                 remove_store(self.bed, self.pins)
 
     # Clients ---------------------------------------------------------------------------------
@@ -702,23 +792,28 @@ def bed(privileged):
         made.down()
 
 
-def _factory(bed, tmp_path_factory, pins=None):
+def _factory(bed, tmp_path_factory, pins=None, alone=False):
     daemons = []
+    if alone or pins:
+        bed.used.drop()
 
     def start(*options, wait=True, run=True):
         """Starts a daemon with these options; run=False only prepares it."""
         daemon = Xkvd(bed, tmp_path_factory.mktemp("xkvd"), options, pins)
+        daemon.alone |= alone
         daemons.append(daemon)
+        if not run:
+            bed.used.take_off()
         return daemon.start(wait) if run else daemon
 
     return start, daemons
 
 
-def _close_all(daemons):
+def _close_all(daemons, last=False):
     problems = []
     for daemon in reversed(daemons):
         try:
-            daemon.close()
+            daemon.close(last)
         except (Exception,
                 pytest.fail.Exception) as error:  # the others must be closed all the same
             problems.append(error)
@@ -727,8 +822,9 @@ def _close_all(daemons):
 
 
 @pytest.fixture
-def xkvd(bed, tmp_path_factory):
-    start, daemons = _factory(bed, tmp_path_factory)
+def xkvd(request, bed, tmp_path_factory):
+    start, daemons = _factory(bed, tmp_path_factory,
+                              alone=bool(request.node.get_closest_marker("first_starts")))
     yield start
     _close_all(daemons)
 
@@ -761,7 +857,7 @@ def xkvd_in_turn(bed, tmp_path_factory, _one_store):
 def xkvd_module(bed, tmp_path_factory):
     start, daemons = _factory(bed, tmp_path_factory)
     yield start
-    _close_all(daemons)
+    _close_all(daemons, last=True)
 
 
 @pytest.fixture(params=["one by one", "in bulks"])
@@ -827,6 +923,7 @@ def stock(tmp_path_factory):
 def pytest_configure(config):
     config.addinivalue_line("markers", "seconds(N): the time that this case has")
     config.addinivalue_line("markers", "undriven(why): not with the driver answering (driven.sh)")
+    config.addinivalue_line("markers", "first_starts: each daemon loads its programs (class Used)")
     config.addinivalue_line("markers", "long: only `make check-long` runs this case")
     config.addinivalue_line("markers",
                             "sanitized: `make check` runs this case with sanitizers")

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from conftest import BUILD, SERVER6, Xkvd, in_long, kernel_traces, run, wait_for
 
+pytestmark = pytest.mark.first_starts
+
 MAPS = ["xkv_index", "xkv_pages", "xkv_classes", "xkv_once", "xkv_config", "xkv_secret",
         "xkv_hot", "xkv_counters", "xkv_frames", "xkv_batch", "xkv_txn", "xkv_txn_more",
         "xkv_databases", "xkv_feed", "xkv_tally", "xkv_tails"]

@@ -162,7 +162,7 @@ def test_they_survive_the_daemon(xkvd):
         assert daemon.redis(db=2).get("k") == b"0" and daemon.redis(db=15).get("k") == b"15"
         daemon.redis().save()
         daemon.stop()
-        daemon.detach()
+        daemon.forget()
         daemon.start()
         found = {db: daemon.redis(db=db).get("k") for db in DATABASES}
         assert found == {0: b"2", 1: b"1", 2: b"0", 15: b"15"}

@@ -102,7 +102,7 @@ def test_snapshot(xkvd_alone, stock):
     other.set("z", b"z" * 20 * MIB)
     other.save()
     d.stop()
-    d.detach()
+    d.forget()
     (d.dir / "dump.rdb").write_bytes(
         (Path(other.config_get("dir")["dir"]) / "dump.rdb").read_bytes())
     d.start()
@@ -133,7 +133,7 @@ def test_write_log(xkvd_alone):
             r.append("k0", "more")
             want[b"k0"] += b"more"
         d.kill()
-        d.detach()
+        d.forget()
         d.start()
         r = d.redis()
         assert {key: r.get(key) for key in r.keys()} == want

@@ -9,6 +9,8 @@ import pytest
 from conftest import BUILD, SERVER, Udp, wait_for
 from test_e2e_tcp import ON, answered, bulk, connected, warm
 
+pytestmark = pytest.mark.first_starts
+
 SECOND, SECOND_PEER = "10.78.0.1", "10.78.0.2"
 
 

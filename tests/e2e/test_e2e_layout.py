@@ -15,7 +15,7 @@ import pytest
 from conftest import BUILD, ROOT, Working, in_long, wait_for
 from test_e2e_takeover import Callers
 
-pytestmark = pytest.mark.seconds(60)
+pytestmark = [pytest.mark.seconds(60), pytest.mark.first_starts]
 
 
 @pytest.fixture(scope="module")

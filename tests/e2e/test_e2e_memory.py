@@ -214,7 +214,7 @@ def test_a_snapshot_of_more_than_maxmemory(xkvd, policy):
     before = used(d)
     d.redis().save()
     d.stop()
-    d.detach()
+    d.forget()
     d.options += ["--maxmemory", str(LIMIT), "--maxmemory-policy", policy]
     d.start()
     client = d.redis()
@@ -251,7 +251,7 @@ def test_a_snapshot_of_all_sizes_takes_what_it_took(xkvd):
             refused += 1
     client.save()
     d.stop()
-    d.detach()
+    d.forget()
     d.start()
     assert d.redis().dbsize() == number
     assert used(d) <= 64 * MB + 8 * MB, used(d)

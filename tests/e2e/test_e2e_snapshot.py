@@ -66,7 +66,7 @@ def test_detach_and_start_again(xkvd):
     content = fill(d, 2)
     d.redis().save()
     d.stop()
-    d.detach()
+    d.forget()
     d.start()
     assert f"{len(content)} keys loaded" in d.log()
     holds(d.redis(), content)
@@ -85,7 +85,7 @@ def test_expired_keys_are_not_loaded(xkvd_alone):
     begin = time.monotonic()
     redis.save()
     d.stop()
-    d.detach()
+    d.forget()
     wait_for(lambda: time.monotonic() - begin > 0.4, 2)
     d.start()
     assert d.redis().keys() == [b"stays"] and d.redis().dbsize() == 1

@@ -18,7 +18,7 @@ from test_e2e_crash import Traffic
 from test_e2e_upgrade import set_layout
 
 pytest_plugins = ["certificates"]
-pytestmark = pytest.mark.seconds(60)
+pytestmark = [pytest.mark.seconds(60), pytest.mark.first_starts]
 TLS, WEB = 6390, 9390
 NOBODY = 65534
 

@@ -14,6 +14,8 @@ import pytest
 from conftest import BUILD, ROOT, run
 from test_e2e_crash import Traffic
 
+pytestmark = pytest.mark.first_starts
+
 CURRENT = int(re.search(r"XKV_DATA_VERSION \((\d+)", (ROOT / "bpf/layout.h").read_text())[1])
 
 

@@ -73,7 +73,7 @@ def written(d):
 def reborn(d):
     """As after a reboot: only the files are left."""
     d.stop()
-    d.detach()
+    d.forget()
     d.start()
 
 
@@ -392,7 +392,7 @@ def test_killed_under_load(xkvd, fsync):
     writers.check(expected)
     assert "not gone on with" not in d.log(), d.log()
     d.kill()
-    d.detach()
+    d.forget()
     d.start()
     assert content_of(d) == expected
     print(writers.told)
@@ -478,7 +478,7 @@ def test_power_cuts_under_load(xkvd, power_fs, fsync):
     assert not writers.wrong and "refused" not in d.log(), d.log()
     for directory, told in power_fs.cuts:
         d.kill()
-        d.detach()
+        d.forget()
         d.dir = directory
         d.start()
         check_told(content_of_writers(d), told)
@@ -561,7 +561,7 @@ def test_power_cuts_with_lazyfs(lazy_fs, xkvd, fsync):
         lazy_fs.cut()
         before = [told for then, told in history if then < killed - 3]
         told = writers.told if fsync == "always" else before[-1] if before else {}
-        d.detach()
+        d.forget()
         d.start()
         print("cut", number, told)
         check_told(content_of_writers(d), told)
@@ -674,7 +674,7 @@ def test_begun_with_a_snapshot(xkvd_alone):
     d.redis().set("key", "value")
     d.redis().save()
     d.stop()
-    d.detach()
+    d.forget()
     d.options[:] = OPTIONS
     d.start()
     assert d.redis().get("key") == b"value"
@@ -701,7 +701,7 @@ def test_a_log_without_its_manifest_is_named(xkvd_alone):
     d.redis().set("key", "value")
     written(d)
     d.stop()
-    d.detach()
+    d.forget()
     path, = log_dir(d).glob("*.manifest")
     path.unlink()
     d.start()
@@ -837,7 +837,7 @@ def test_a_disk_that_fills_up(xkvd, small_disk):
     written(d)
     d.kill()
     run("redis-check-aof", log_dir(d) / "appendonly.aof.manifest")
-    d.detach()
+    d.forget()
     d.start()
     client = d.redis()
     lost = {key: value for key, value in told.items() if client.get(key) != value.encode()}
@@ -885,7 +885,7 @@ def test_started_with_a_full_disk(xkvd, small_disk, ended):
     client.function_load("#!lua name=lib\nredis.register_function('f', function() return 7 end)")
     expected = content_of(d)
     d.stop()
-    d.detach()
+    d.forget()
     fill_up(small_disk)
     d.start()
     client = d.redis()
@@ -955,7 +955,7 @@ def test_begun_with_a_full_disk(xkvd_alone, small_disk):
     wait_for(lambda: not refused(client), 20)
     wait_for(lambda: not client.info("persistence")["aof_rewrite_in_progress"], 20)
     d.stop()
-    d.detach()
+    d.forget()
     d.options += ("--appendonly", "yes")
     d.start()
     assert d.redis().mget("key", "probe") == [b"1"] * 2
@@ -1519,7 +1519,7 @@ def test_always_with_a_disk_that_is_full(xkvd_alone, small_disk):
     assert other.info("persistence")["aof_last_write_status"] == "err"
     d.kill()
     (small_disk / "ballast").unlink()
-    d.detach()
+    d.forget()
     d.start()
     assert d.redis().dbsize() >= told > 5
 
@@ -1573,7 +1573,7 @@ def test_restored_until(xkvd_alone, tmp_path):
         assert not (tmp_path / "x").exists()
     assert before == files_of(d.dir)
     d.stop()
-    d.detach()
+    d.forget()
     d.dir = tmp_path / "0"
     d.start()
     assert d.redis().mget("a", "b", "only-1", "only-2") == [b"1", b"1", b"1", None]
@@ -1653,7 +1653,7 @@ def test_a_log_of_another_store_is_not_replaced(xkvd_alone, tmp_path):
     d.start()
     assert d.redis().get("key") == b"new"
     d.stop()
-    d.detach()
+    d.forget()
     d.dir = tmp_path / "restored"
     d.start()
     assert d.redis().get("key") == b"old"

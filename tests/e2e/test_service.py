@@ -15,6 +15,8 @@ import proto
 import pytest
 from conftest import BUILD, ROOT, SERVER, run, wait_for
 
+pytestmark = pytest.mark.first_starts
+
 UNIT = (ROOT / "scripts/xkvd.service").read_text(encoding="utf-8")
 KEY = proto.request(proto.get(b"key"))
 
