@@ -177,6 +177,21 @@ load() {
 		--ratio 1:9 --distribution zipf:0.99 || failed "xkv-bench failed"
 }
 
+load_tcp() {
+	local before after
+	step "Load over TCP, by an unchanged redis-benchmark: the driver answers on its connections"
+	before=$(answered_over_tcp)
+	show client redis-benchmark -h "$SERVER" -c 4 -n 20000 -r 100000 -d 128 -t set,get --csv ||
+		failed "redis-benchmark failed"
+	after=$(answered_over_tcp)
+	echo "    answered in the driver: $((after - before)) of 40000 commands"
+	((after - before > 20000)) || failed "the driver answered too few of them"
+}
+
+answered_over_tcp() {
+	on client redis-cli -h "$SERVER" info xkv | tr -d '\r' | sed -n 's/^xkv_tcp_requests://p'
+}
+
 look_inside() {
 	step "What is in the store, printed in the kernel"
 	[[ -e $PINS/entries ]] || echo "    this kernel refuses the program that prints it"
@@ -235,6 +250,7 @@ make_bed
 run_daemon
 both_frontends
 load
+load_tcp
 look_inside
 crash
 counters

@@ -160,7 +160,9 @@ def start_xkvd(stack, bed, *options):
 
     stack.callback(detach)
     daemon = Daemon(stack, bed.inside("server", BUILD / "xkvd", *where, "--dir", directory,
-                                      "--save", "", "--protected-mode", "no", *options))
+                                      "--save", "", "--protected-mode", "no",
+                                      # bench-tcp measures it by itself
+                                      "--tcp-fast-path", "off", *options))
     wait_for_answer(bed, "xkvd", daemon)
     return daemon
 

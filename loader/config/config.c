@@ -152,10 +152,10 @@ static const struct directive table[] = {
 	  "with `upstream`: for so long without it reads are answered from what is cached" },
 	{ "batch", &type_choice, AT(batch), "auto", 0, 0, LIVE, batches, "off|on|auto",
 	  "serve packets in batches (native XDP): never, always, or while that is faster" },
-	{ "tcp-fast-path", &type_choice, AT(tcp_fast_path), "off", 0, 0, 0, fast_paths,
+	{ "tcp-fast-path", &type_choice, AT(tcp_fast_path), "auto", 0, 0, 0, fast_paths,
 	  "off|on|auto",
 	  "answer simple commands over TCP in the driver: never, always, or where nothing in the "
-	  "configuration stands against it; experimental" },
+	  "configuration stands against it" },
 	{ "allow", &type_prefixes, AT(allow), "", 0, 0, HOOKED | MULTI | PROTECTED, NULL, "PREFIX...",
 	  "source prefixes that get UDP replies and may connect over TCP; default: the "
 	  "subnets of the interface" },
