@@ -7,6 +7,8 @@
 #   skip NAME REASON    it was not tried
 #   fail NAME           it failed: shows the file OUT, if there is one, and ends the test
 
+#   kernel_traces       does the kernel take programs that trace?  Some refuse all
+
 n=0
 ok() {
 	n=$((n + 1))
@@ -21,4 +23,13 @@ fail() {
 	[[ ! -f ${OUT-} ]] || sed 's/^/# /' "$OUT"
 	echo "not ok $n - $1"
 	exit 1
+}
+
+kernel_traces() {
+	local pin=/sys/fs/bpf/xkv-traces-$$ said
+	if said=$("$(find_bpftool)" prog load "$XKV_BUILD/tests/e2e/traces.bpf.o" "$pin" 2>&1); then
+		rm "$pin"
+	else
+		[[ $said != *'failed to load: -1'* && $said != *'Operation not permitted'* ]]
+	fi
 }

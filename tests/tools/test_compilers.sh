@@ -9,6 +9,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
+# shellcheck source=tests/common/tap.sh
+. tests/common/tap.sh
 
 if ! require root bpffs tools 2>/dev/null; then
 	echo "SKIP: needs root, bpffs, clang and bpftool"
@@ -37,14 +39,15 @@ if ((!${#compilers[@]})); then
 	echo "SKIP: no clang but $own is installed: scripts/setup.sh compilers"
 	exit 77
 fi
-n=0
+OUT=$TMP/out
 for clang in "${compilers[@]}"; do
-	n=$((n + 1))
 	object=$TMP/$clang/xkv.bpf.o
-	if make --no-print-directory WERROR=1 BUILD="$TMP/$clang" CLANG="$clang" "$object" &&
-		load "$object"; then
-		echo "ok $n - $clang"
+	make -s WERROR=1 BUILD="$TMP/$clang" CLANG="$clang" "$object" >"$OUT" 2>&1 || fail "$clang"
+	if ! kernel_traces; then
+		skip "$clang" "compiled only: the kernel refuses programs that trace"
+	elif load "$object" >"$OUT" 2>&1; then
+		ok "$clang"
 	else
-		echo "not ok $n - $clang"
+		fail "$clang"
 	fi
 done
