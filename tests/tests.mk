@@ -176,7 +176,7 @@ sanitize sanitize-check:
 .PHONY: seen unseen
 UNSEEN := tests/packet/% tests/bench/%
 programs = $(addprefix $(BUILD)/tests/,$(basename $(notdir $(1))))
-seen: $(addprefix $(BUILD)/,xkvd xkv libxkv.so pass.bpf.o) \
+seen: $(addprefix $(BUILD)/,xkvd xkv libxkv.so pass.bpf.o) $(TEST_BPF) \
 	$(call programs,$(filter-out $(UNSEEN),$(TEST_MAIN)))
 unseen: $(TEST_BPF) $(call programs,$(filter $(UNSEEN),$(TEST_MAIN)) \
 	$(shell grep -l '^/\* tests/run: plain' $(TEST_MAIN)) \
