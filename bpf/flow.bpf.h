@@ -211,6 +211,20 @@ static __always_inline __u64 renumber(const struct segment *s, struct tcphdr *tc
 
 /* ---- from the client --------------------------------------------------------- */
 
+/* The bytes that the kernel may hold after the next byte: no more than it has offered. */
+static __always_inline __u32 ahead_most(const struct xkv_flow *f)
+{
+	return f->ready ? 2 * f->window + 65536 : FAR;
+}
+
+/* The kernel believes no acknowledgement from elsewhere either: it may be forged. */
+static __always_inline bool is_in_window(const struct xkv_flow *f, const struct segment *s)
+{
+	__u32 end = s->seq + s->len + 1; /* a probe is one byte before the window */
+
+	return !BEFORE(end, request_end(f)) && !BEFORE(f->client_next + ahead_most(f), s->seq);
+}
+
 /*
  * Notes what a segment acknowledges.  True: a part of the kept reply, so it is time for the next
  * one.
@@ -218,7 +232,7 @@ static __always_inline __u64 renumber(const struct segment *s, struct tcphdr *tc
 static __always_inline bool note_ack(struct xkv_flow *f, const struct segment *s)
 {
 	f->client_window = s->window;
-	if (!f->unacked || !(s->flags & TCP_ACK))
+	if (!f->unacked || !(s->flags & TCP_ACK) || !is_in_window(f, s))
 		return false;
 	if (!BEFORE(s->ack, reply_end(f)) && !BEFORE(f->server_next, s->ack))
 		f->unacked = 0;
@@ -333,12 +347,6 @@ static __always_inline void flow_advance(struct xkv_flow *f, const struct segmen
 	f->server_next = reply_end(f);
 	f->unacked = 1;
 	f->repeated_ms = now;
-}
-
-/* The bytes that the kernel may hold after the next byte: no more than it has offered. */
-static __always_inline __u32 ahead_most(const struct xkv_flow *f)
-{
-	return f->ready ? 2 * f->window + 65536 : FAR;
 }
 
 static __always_inline void note_client_next(struct xkv_flow *f, const struct segment *s)

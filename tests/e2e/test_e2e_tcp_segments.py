@@ -177,6 +177,31 @@ def test_a_lost_reply(peer, grown, kind):
     p.answer(bulk(b"8"))
 
 
+@pytest.mark.parametrize("aside", [1 << 30, -(1 << 30), 1 << 31, -2])
+@pytest.mark.parametrize("of", [1, 4])
+def test_a_forged_acknowledgement(peer, grown, aside, of):
+    """Who guesses what to acknowledge, but not where the client is, does not end a reply."""
+    p = peer()
+    p.ask("SET", "forged", 7)
+    p.expect(b"+OK\r\n")
+    grown()
+    request = encode("INCR", "forged")
+    p.send(request)
+    lost = p.any()
+    assert lost.data == b":8\r\n"
+    p.emit(ACK, seq=p.seq + aside, ack=lost.seq + of)
+    time.sleep(0.005)
+    p.emit(PSH | ACK, request, seq=p.seq - len(request), ack=lost.seq)
+    while (again := p.any()).data != lost.data:
+        assert not again.data
+    assert (again.seq, again.ack) == (lost.seq, lost.ack)
+    p.ack = lost.seq + len(lost.data) & M32
+    p.acknowledge()
+    grown(requests=1, repeated=1)
+    p.ask("GET", "forged")
+    p.answer(bulk(b"8"))
+
+
 def test_a_repeated_request_with_more_behind_it(peer, grown):
     """Merged by the client's stack: the first is not executed again, the second is, once."""
     p = peer()
