@@ -14,7 +14,9 @@ from conftest import BUILD
 
 LIMIT = 512
 UNIT = 32
-PROGRAMS = ("xkv_xdp", "xkv_bulk_xdp", "xkv_run", "xkv_entries", "xkv_dump")
+PROGRAMS = [("xkv", name) for name in ("xkv_xdp", "xkv_bulk_xdp", "xkv_run", "xkv_entries",
+                                       "xkv_dump")] + \
+           [("tcp", name) for name in ("xkv_tcp_xdp", "xkv_tcp_out", "xkv_tcp_ack")]
 
 
 class Function:
@@ -62,9 +64,9 @@ def deepest(found, name):
 
 @pytest.mark.skipif(not shutil.which("llvm-objdump"), reason="needs llvm-objdump")
 @pytest.mark.skipif(BUILD.name == "cov", reason="counters of coverage take registers")
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_stack(program):
-    text = subprocess.run(["llvm-objdump", "-d", "-r", BUILD / "xkv.bpf.o"], check=True,
+@pytest.mark.parametrize("source, program", PROGRAMS)
+def test_stack(source, program):
+    text = subprocess.run(["llvm-objdump", "-d", "-r", BUILD / f"{source}.bpf.o"], check=True,
                           capture_output=True, text=True).stdout
     depth, chain = deepest(functions(text), program)
     assert depth <= LIMIT, " > ".join(chain)
