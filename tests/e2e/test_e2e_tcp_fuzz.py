@@ -183,7 +183,7 @@ class Taken:
             while not self.ended and (segment := p.any(0.3)):
                 self._see(segment)
                 if segment.data:  # the driver has repeated it: it waits for that to be acknowledged
-                    p.acknowledge()
+                    p.emit(ACK, seq=self.acked)
                     break
                 if any(right - left & M32 == 1 and self.first - left - old & M32 in EATEN
                        for left, right in segment.sacks):
