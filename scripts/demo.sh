@@ -194,9 +194,11 @@ answered_over_tcp() {
 
 look_inside() {
 	step "What is in the store, printed in the kernel"
-	[[ -e $PINS/entries ]] || echo "    this kernel refuses the program that prints it"
-	# the reader ends before the writer
-	{ cat "$PINS/entries" 2>/dev/null || true; } | sed -n '1,8s/^/    /p;8q' || true
+	if [[ -e $PINS/entries ]]; then # the reader ends before the writer
+		{ cat "$PINS/entries" 2>&1 || true; } | sed -n '1,8s/^/    /p;8q' || true
+	else
+		echo "    this kernel refuses the program that prints it"
+	fi
 	step "Which keys are used most, by samples"
 	"$XKV_BUILD/xkv" hot -n 5 --pin-dir "$PINS" | sed 's/^/    /'
 }

@@ -37,8 +37,7 @@ parts       = $(foreach p,$(TEST_PARTS),$(call includes,$(1),$(notdir $(p)).h,$(
 
 ENGINE      = $(BUILD)/tests/common/engine.o $(BUILD)/tests/common/userbpf.o
 
-TEST_BPF := $(addprefix $(BUILD)/tests/e2e/,filters.bpf.o traces.bpf.o)
-tests: $(TEST_BIN) $(TEST_BPF)
+tests: $(TEST_BIN) $(BUILD)/tests/e2e/filters.bpf.o
 
 WITH_MAIN   := $(shell grep -l '^int main\b' loader/*.c loader/*/*.c client/*.c bench/*.c 2>/dev/null)
 without_main = $(filter-out $(WITH_MAIN:%.c=$(BUILD)/%.o),$(1))
@@ -176,9 +175,9 @@ sanitize sanitize-check:
 .PHONY: seen unseen
 UNSEEN := tests/packet/% tests/bench/%
 programs = $(addprefix $(BUILD)/tests/,$(basename $(notdir $(1))))
-seen: $(addprefix $(BUILD)/,xkvd xkv libxkv.so pass.bpf.o) $(TEST_BPF) \
+seen: $(addprefix $(BUILD)/,xkvd xkv libxkv.so pass.bpf.o) \
 	$(call programs,$(filter-out $(UNSEEN),$(TEST_MAIN)))
-unseen: $(TEST_BPF) $(call programs,$(filter $(UNSEEN),$(TEST_MAIN)) \
+unseen: $(BUILD)/tests/e2e/filters.bpf.o $(call programs,$(filter $(UNSEEN),$(TEST_MAIN)) \
 	$(shell grep -l '^/\* tests/run: plain' $(TEST_MAIN)) \
 	$(foreach main,$(TEST_MAIN),$(if $(filter test_%,$(notdir $(main))),,$(main))))
 
